@@ -180,31 +180,29 @@ def status_of(
     return RankStatus(rank, host, process, for_s, place, waits)
 
 
-def suspect_of(statuses: Iterable[RankStatus]) -> RankStatus:
-    """The rank that probably blocks the others."""
-    return max(statuses, key=suspicion_of)
+def suspects_of(statuses: Iterable[RankStatus]) -> list[RankStatus]:
+    """All ranks, first those that most probably block the others.
 
-
-def suspicion_of(where: RankStatus) -> tuple[bool, bool, float]:
-    """Key by which ranks are sorted; the larger it is, the more probably the rank blocks others.
-
-    A rank whose process does not run; else one that does not wait for others; else the one without
-    progress for longest.
+    That is a rank whose process does not run; else one that does not wait for others; else the one
+    without progress for longest.
     """
-    return where.process in ("stopped", "gone"), not where.waits, where.for_s
+
+    def key(where: RankStatus) -> tuple[bool, bool, float, int]:
+        does_not_run = where.process in ("stopped", "gone")
+        return not does_not_run, where.waits, -where.for_s, where.rank
+
+    return sorted(statuses, key=key)
 
 
 _MAX_LINES, _MAX_SILENT = 8, 16  # more would be cut out of the middle of a message
 _COLUMNS = ("rank", "host", "process", "for [s]", "at")
 
 
-def table_of(statuses: Iterable[RankStatus], n_ranks: int) -> str:
-    """A table with a line per rank, first those that probably block the others.
+def table_of(ranks: Sequence[RankStatus], n_ranks: int) -> str:
+    """A table with a line per rank.
 
     Of many ranks it has the first, and how many there are. Ranks without an answer are named below.
     """
-    ranks = sorted(statuses, key=lambda where: where.rank)
-    ranks.sort(key=suspicion_of, reverse=True)
     rows = [_COLUMNS, *map(_cells, ranks[:_MAX_LINES])]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [

@@ -21,7 +21,7 @@ from dynapipe_hpc.experiment.watch.rank_status import (
     read_hangs,
     remove_hang,
     status_of,
-    suspect_of,
+    suspects_of,
     table_of,
     write_hang,
 )
@@ -159,8 +159,8 @@ class Watchdog:
                 statuses.setdefault(status.rank, status)
 
         _within(_MAX_READ_S, read)
-        known = list(statuses.values())
-        last = suspect_of(known)
+        known = suspects_of(statuses.values())
+        last = known[0]
         error = RunError(
             f"no progress here for {limit_s:g} s ({key}); rank {last.rank} on {last.host} (process "
             f"{last.process}) has for {last.for_s:.0f} s been at {last.place}\n"
