@@ -92,7 +92,7 @@ class Mixture(NamedTuple):
     """Lengths of samples.
 
     Attributes:
-        name: Of "multitask", those of instructions of many tasks (`multitask_lengths`); or
+        name: Of "multitask", those of instructions of many tasks (`draw_lengths`); or
             "lognormal".
         longest: Longest length in tokens; longer samples are cut off.
     """
