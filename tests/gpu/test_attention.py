@@ -141,9 +141,11 @@ def with_gradients(
     """The result, and the gradients of the sum of its squares."""
     leaves = [each.detach().requires_grad_() for each in inputs]
     documents = lengths and Documents.from_lengths(lengths).to(inputs[0].device)
-    attend = causal_attention if cap is None else partial(capped_attention, cap=cap)
+    attend = partial(capped_attention, cap=cap) if cap else None
     query, key, value = leaves
-    mixed = attend(query, key, value, documents or None, scale=scale, window=window)
+    mixed = causal_attention(
+        query, key, value, documents or None, scale=scale, window=window, attend=attend
+    )
     return [mixed.detach(), *torch.autograd.grad(mixed, leaves, 2 * mixed.detach())]
 
 

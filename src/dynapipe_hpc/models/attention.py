@@ -16,6 +16,7 @@ from dynapipe_hpc.models.packed_attention import (
     visible_bias,
 )
 
+Attend = Callable[..., Tensor]
 _PROBE_TOKENS = 8
 
 
@@ -54,6 +55,7 @@ def causal_attention(
     *,
     scale: float | None = None,
     window: int | None = None,
+    attend: Attend | None = None,
 ) -> Tensor:
     """Attention of every position to itself and to those before it, see `attention`.
 
@@ -61,25 +63,30 @@ def causal_attention(
     (rows, key heads, tokens, head size). `documents`: Documents of a packed row, which attend to
     themselves only; None for attention over whole rows. `scale`: Factor of scores; None for one
     over the root of the head size. `window`: Number of keys that a query sees at most, itself
-    included; None for all. Where no kernel knows windows, they are a mask.
+    included; None for all. Where no kernel knows windows, they are a mask. `attend`: Attention of
+    rows, called as `attention`; None for that, and for kernels that know documents.
     """
     longest = query.shape[2] if documents is None else documents.longest
     if window is not None and window >= longest:
         window = None
+
+    def bias_of(n_tokens: int) -> Tensor | None:
+        return None if window is None else visible_bias(n_tokens, n_tokens, window, query)
+
+    is_causal = window is None
     if documents is None:
-        if window is None:
-            return attention(query, key, value, is_causal=True, scale=scale)
-        bias = visible_bias(longest, longest, window, query)
-        return attention(query, key, value, bias=bias, scale=scale)
-    if not flash_obstacle(query.device, query.dtype, query.shape[-1]):
+        attend_rows = attend or attention
+        bias = bias_of(longest)
+        return attend_rows(query, key, value, bias=bias, is_causal=is_causal, scale=scale)
+    if attend is None and not flash_obstacle(query.device, query.dtype, query.shape[-1]):
         q, k, v = (each[0].transpose(0, 1) for each in (scaled(query, scale), key, value))
         attended = packed_attention(q, k, v, queries=documents, keys=documents, window=window)
         return attended.transpose(0, 1)[None]
     groups = documents.length_groups
-    if window is None:
-        return attention_in_groups(query, key, value, groups, is_causal=True, scale=scale)
-    biases = [visible_bias(size.tokens, size.tokens, window, query) for size in groups.sizes]
-    return attention_in_groups(query, key, value, groups, biases=biases, scale=scale)
+    biases = [bias_of(size.tokens) for size in groups.sizes]
+    return attention_in_groups(
+        query, key, value, groups, biases=biases, is_causal=is_causal, scale=scale, attend=attend
+    )
 
 
 def attention_in_groups(
@@ -91,7 +98,7 @@ def attention_in_groups(
     biases: Sequence[Tensor | None] | None = None,
     is_causal: bool = False,
     scale: float | None = None,
-    attend: Callable[..., Tensor] | None = None,
+    attend: Attend | None = None,
 ) -> Tensor:
     """Attention of documents of packed rows, one call for all of like length, see `attention`.
 

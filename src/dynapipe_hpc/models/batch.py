@@ -13,7 +13,7 @@ from torch import Tensor
 from dynapipe_hpc.data.microbatch import Branch, MicroBatch, PackedRow, tokens_held
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.data.trained_tokens import TARGETS, TrainedTokens
-from dynapipe_hpc.models.attention import causal_attention
+from dynapipe_hpc.models.attention import Attend, causal_attention
 from dynapipe_hpc.models.documents import (
     Branches,
     Documents,
@@ -101,20 +101,25 @@ class Batch(OnDevice):
         layer: int = 0,
         scale: float | None = None,
         window: int | None = None,
+        attend: Attend | None = None,
     ) -> Tensor:
         """Attention of (rows, tokens, heads, head size) to what tokens see, of the same shape.
 
-        `layer`: Number of the layer, whose keys and values a cache holds apart. `scale` and
-        `window`: See `causal_attention`.
+        `layer`: Number of the layer, whose keys and values a cache holds apart. `scale`, `window`
+        and `attend`: See `causal_attention`.
         """
         segments = self.segments
+        if attend and isinstance(segments, Branches | SlicedRow):
+            raise ValueError("attention by a formula is that of whole samples only")
         if isinstance(segments, Branches):
             q, k, v = scaled(query, scale)[0], key[0], value[0]
             documents = {"queries": segments.texts, "keys": segments.sources}
             return packed_attention(q, k, v, **documents, source=segments, window=window)[None]
         if not isinstance(segments, SlicedRow):
             q, k, v = (each.transpose(1, 2) for each in (query, key, value))
-            attended = causal_attention(q, k, v, segments, scale=scale, window=window)
+            attended = causal_attention(
+                q, k, v, segments, scale=scale, window=window, attend=attend
+            )
             return attended.transpose(1, 2)
         if self.kv_cache is None:
             raise ValueError("a slice of a sample needs the keys and values of those before it")

@@ -16,9 +16,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.models.attention import attention_in_groups
 from dynapipe_hpc.models.batch import Batch
-from dynapipe_hpc.models.documents import Branches, Documents, SlicedRow
 from dynapipe_hpc.models.packed_attention import visible_bias
 
 ATTENTION = "dynapipe_hpc"
@@ -59,17 +57,10 @@ def attend_within(
 ) -> Tensor:
     """Attention in a layer of a micro-batch."""
     scale, window, cap = scores
-    if cap is None:
-        q, k, v = (each.transpose(1, 2) for each in projections)
-        return batch.attend(q, k, v, layer=layer, scale=scale, window=window).transpose(1, 2)
-    query, key, value = projections
-    match batch.segments:
-        case Branches() | SlicedRow():
-            raise ValueError("attention with capped scores is that of whole samples only")
-        case documents:
-            return capped_attention(
-                query, key, value, documents, scale=scale, window=window, cap=cap
-            )
+    attend = None if cap is None else partial(capped_attention, cap=cap)
+    q, k, v = (each.transpose(1, 2) for each in projections)
+    attended = batch.attend(q, k, v, layer=layer, scale=scale, window=window, attend=attend)
+    return attended.transpose(1, 2)
 
 
 class AttentionReached(Exception):  # noqa: N818 - no error
@@ -168,40 +159,21 @@ def capped_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    documents: Documents | None = None,
-    *,
-    scale: float | None = None,
-    window: int | None = None,
-    cap: float,
-) -> Tensor:
-    """Causal attention with scores capped to cap x tanh(score / cap); see `causal_attention`."""
-    attend = partial(_attention_by_formula, cap=cap)
-    if documents is None:
-        n_tokens = query.shape[2]
-        return attend(
-            query, key, value, bias=visible_bias(n_tokens, n_tokens, window, query), scale=scale
-        )
-    groups = documents.length_groups
-    biases = [visible_bias(size.tokens, size.tokens, window, query) for size in groups.sizes]
-    return attention_in_groups(query, key, value, groups, biases=biases, scale=scale, attend=attend)
-
-
-def _attention_by_formula(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
     *,
     bias: Tensor | None = None,
     is_causal: bool = False,
     scale: float | None = None,
     cap: float,
 ) -> Tensor:
-    """Attention with capped scores by its formula, in float32 at least; see `attention`."""
-    assert bias is not None and not is_causal  # noqa: S101 - the bias says what is seen
+    """Attention with scores capped to cap x tanh(score / cap), by its formula; see `attention`."""
     n_heads = query.shape[1] // key.shape[1]
     if n_heads > 1:
         key, value = (each.repeat_interleave(n_heads, 1) for each in (key, value))
+    if is_causal:
+        bias = visible_bias(query.shape[2], key.shape[2], None, query)
     factor = query.shape[-1] ** -0.5 if scale is None else scale
-    scores = (query @ key.transpose(2, 3)) * (factor / cap)
-    weights = (cap * scores.tanh() + bias).to(torch.promote_types(scores.dtype, torch.float32))
-    return weights.softmax(-1).to(query.dtype) @ value
+    scores = cap * ((query @ key.transpose(2, 3)) * (factor / cap)).tanh()
+    if bias is not None:
+        scores = scores + bias
+    weights = scores.to(torch.promote_types(scores.dtype, torch.float32)).softmax(-1)
+    return weights.to(query.dtype) @ value

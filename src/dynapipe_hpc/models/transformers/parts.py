@@ -8,6 +8,7 @@ between devices: a function that keeps what fused kernels keep stands in for it.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,7 +35,7 @@ from dynapipe_hpc.architecture.part import (
 from dynapipe_hpc.architecture.transformers import TransformersShape
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Recompute
-from dynapipe_hpc.models.attention import attention_in_groups
+from dynapipe_hpc.models.attention import attention_in_groups, causal_attention
 from dynapipe_hpc.models.batch import Batch, Labels
 from dynapipe_hpc.models.documents import Documents
 from dynapipe_hpc.models.live_memory import LiveMemory
@@ -135,7 +136,8 @@ class _Calls:
             window = None
         self.windows.add(math.inf if window is None else window)
         if cap is not None:  # computed by a formula
-            return capped_attention(query, key, value, documents, window=window, cap=cap)
+            by_formula = partial(capped_attention, cap=cap)
+            return causal_attention(query, key, value, documents, window=window, attend=by_formula)
         self.scores_flops += 4 * query.shape[1] * query.shape[3]
         if self.has_flash:
             return _fused(query, key, value)
