@@ -43,7 +43,7 @@ MODELS = (
          "three_steps_of_the_optimizer_give_the_unsplit_weights[gpt with dropout, 2 stages x 1 "
          "replicas x 2 shards, spread]")),
     *of("models/sharding/sharded_linear.py", "tests/models/test_sharded_linear.py",
-        ("self.weight, None, self.adapters", "self.weight, self.bias, self.adapters",
+        ("self.mapped(values, None)", "self.mapped(values, self.bias)",
          "every shard adds the bias"),
         ("(places < n_own)", "(places <= n_own)", "an id belongs to two shards"),
         ("passed(hidden, self.all, self.own_sum)", "passed(hidden, self.all, self.own_tokens)",

@@ -16,7 +16,7 @@ from dynapipe_hpc.models.attention import choose_kernels, packed_obstacle
 from dynapipe_hpc.models.batch import Batch, IterationTokens
 from dynapipe_hpc.models.dropout import set_dropout
 from dynapipe_hpc.models.initialize import Deviation, initialize
-from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear, RowLinear
+from dynapipe_hpc.models.sharding.sharded_linear import ShardedLinear
 from dynapipe_hpc.models.sharding.shards import ONE_SHARD, Shards
 
 CPU = torch.device("cpu")
@@ -138,7 +138,7 @@ def add_adapters(module: nn.Module, linear_layers: Mapping[str, Sequence[str]], 
     """Freezes the weights of a module, and adds adapters without values."""
     module.requires_grad_(False)
     for path, layer in list(module.named_modules()):
-        if isinstance(layer, ColumnLinear | RowLinear):
+        if isinstance(layer, ShardedLinear):
             for name, blocks in linear_layers.items():
                 if path.endswith(name):
                     layer.adapt(blocks, lora)

@@ -258,7 +258,40 @@ def has_adapters(module: nn.Module) -> bool:
     return any(isinstance(inner, Adapter) for inner in module.modules())
 
 
-class ColumnLinear(nn.Module):
+class ShardedLinear(nn.Module):
+    """A linear map of which each shard has a part of the weight, and adapters beside it."""
+
+    def __init__(self, n_inputs: int, n_outputs: int, split: Split, *, bias: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(n_outputs, n_inputs))
+        self.bias = nn.Parameter(torch.empty(n_outputs)) if bias else None
+        self.splits = {"weight": split}
+        self.adapters = Adapters()
+
+    def adapt(self, blocks: Sequence[str], lora: Lora) -> None:
+        """Adds adapters, without values.
+
+        `blocks`: Names of the blocks of outputs, if each may have an adapter of its own; otherwise
+        one name for all outputs.
+        """
+        (n_outputs, n_inputs), split = self.weight.shape, self.splits["weight"]
+        if len(blocks) > 1:
+            split = replace(split, n_blocks=1)
+        sizes = dict.fromkeys(blocks, n_outputs // len(blocks))
+        self.adapters.add(n_inputs, sizes, split, lora)
+
+    def mapped(self, values: Tensor, bias: Tensor | None) -> Tensor:
+        """The outputs that this shard's part of the weight, and adapters, make of (..., inputs)."""
+        if not self.adapters:
+            return linear(values, self.weight, bias)
+        # First, so that a pass that computes again, for what these keep, need not go on to the
+        # weight.
+        lows = [linear(values, first) for first in self.adapters.first_weights]
+        added = self.adapters.added(lows)
+        return linear(values, self.weight, bias) + added
+
+
+class ColumnLinear(ShardedLinear):
     """A linear map of which each shard computes a part of the outputs.
 
     `n_inputs`: Numbers per token that go in, the same on all shards. `n_outputs`: Numbers per token
@@ -268,38 +301,23 @@ class ColumnLinear(nn.Module):
     """
 
     def __init__(
-        self, n_inputs: int, n_outputs: int, shards: Shards, *, n_blocks: int = 1, bias: bool = True
+        self, n_inputs: int, n_outputs: int, shards: Shards, *, n_blocks: int = 1, bias: bool
     ) -> None:
-        super().__init__()
-        n_own = -(-n_outputs // shards.n_shards)
-        self.weight = nn.Parameter(torch.empty(n_own, n_inputs))
-        self.bias = nn.Parameter(torch.empty(n_own)) if bias else None
         whole_size = n_outputs if n_blocks == 1 else None
         split = Split(0, n_blocks, shards.shard, shards.n_shards, whole_size)
-        self.splits = dict.fromkeys(("weight", "bias") if bias else ("weight",), split)
-        self.adapters = Adapters()
-
-    def adapt(self, blocks: Sequence[str], lora: Lora) -> None:
-        """Adds adapters, without values.
-
-        `blocks`: Names of the blocks of outputs, if each may have an adapter of its own; otherwise
-        one name for all outputs.
-        """
-        (n_own, n_inputs), split = self.weight.shape, self.splits["weight"]
-        if len(blocks) > 1:
-            split = replace(split, n_blocks=1)
-        sizes = dict.fromkeys(blocks, n_own // len(blocks))
-        self.adapters.add(n_inputs, sizes, split, lora)
+        super().__init__(n_inputs, -(-n_outputs // shards.n_shards), split, bias=bias)
+        if bias:
+            self.splits["bias"] = split
 
     def forward(self, values: Tensor) -> Tensor:
         """Maps (..., inputs), the same on all shards, to this shard's (..., outputs / shards).
 
         The gradient of `values` is this shard's part of it.
         """
-        return _mapped(values, self.weight, self.bias, self.adapters)
+        return self.mapped(values, self.bias)
 
 
-class RowLinear(nn.Module):
+class RowLinear(ShardedLinear):
     """A linear map of which each shard has a part of the inputs, and all get the outputs.
 
     `n_inputs`: Numbers per token that go into all shards together, a multiple of shards.
@@ -307,39 +325,21 @@ class RowLinear(nn.Module):
     one; every shard holds the whole of it.
     """
 
-    def __init__(self, n_inputs: int, n_outputs: int, shards: Shards, *, bias: bool = True) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(n_outputs, n_inputs // shards.n_shards))
-        self.bias = nn.Parameter(torch.empty(n_outputs)) if bias else None
+    def __init__(self, n_inputs: int, n_outputs: int, shards: Shards, *, bias: bool) -> None:
         split = Split(1, 1, shards.shard, shards.n_shards)
-        self.splits = {"weight": split}
-        self.adapters = Adapters()
+        super().__init__(n_inputs // shards.n_shards, n_outputs, split, bias=bias)
         self.dropout = Dropout()
         self._n_shards = shards.n_shards
 
-    def adapt(self, blocks: Sequence[str], lora: Lora) -> None:
-        """Adds an adapter, without values; see `ColumnLinear.adapt`, here with one name."""
-        (name,), (n_outputs, n_inputs) = blocks, self.weight.shape
-        self.adapters.add(n_inputs, {name: n_outputs}, self.splits["weight"], lora)
-
     def forward(self, values: Tensor, stream: ResidualStream) -> Tensor:
         """Maps this shard's (..., inputs / shards) to a tensor of the stream, with dropout."""
-        dropped: Tensor = self.dropout(self._mapped(values, stream), stream.own_keys)
-        return dropped
-
-    def _mapped(self, values: Tensor, stream: ResidualStream) -> Tensor:
         if self._n_shards == 1:
-            return _mapped(values, self.weight, self.bias, self.adapters)
-        output = stream.sum(_mapped(values, self.weight, None, self.adapters))
-        return output if self.bias is None else output + self.bias
-
-
-def _mapped(values: Tensor, weight: Tensor, bias: Tensor | None, adapters: Adapters) -> Tensor:
-    if not adapters:
-        return linear(values, weight, bias)
-    # First, so that a pass that computes again, for what these keep, need not go on to the weight.
-    added = adapters.added([linear(values, first) for first in adapters.first_weights])
-    return linear(values, weight, bias) + added
+            output = self.mapped(values, self.bias)
+        else:
+            output = stream.sum(self.mapped(values, None))
+            output = output if self.bias is None else output + self.bias
+        dropped: Tensor = self.dropout(output, stream.own_keys)
+        return dropped
 
 
 class TokenEmbedding(nn.Module):
