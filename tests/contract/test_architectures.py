@@ -54,7 +54,7 @@ from dynapipe_hpc.models.t5 import (
     encoder_layer,
     norm_of,
 )
-from dynapipe_hpc.models.tied_weights import tied_weights
+from dynapipe_hpc.training.tied_copies import tied_weights
 
 ROWS, INPUTS, TARGETS = 3, 24, 16
 NUMBER = 4  # bytes, in float32

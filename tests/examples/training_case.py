@@ -23,13 +23,13 @@ from dynapipe_hpc.data.microbatch import Layout, MicroBatch, PackedRow, PaddedRo
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.sharding.split import WHOLE, Split, splits_of
-from dynapipe_hpc.models.tied_weights import tied_weights
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.collectives import Collectives, SingleRankCollectives
 from dynapipe_hpc.training.config import LossWeighting, TrainingConfig
 from dynapipe_hpc.training.module_stage import ModuleStage
 from dynapipe_hpc.training.optimizer import Optimizer
 from dynapipe_hpc.training.preferences import PreferenceLoss
+from dynapipe_hpc.training.tied_copies import tied_weights
 from dynapipe_hpc.training.token_loader import Collate, TokenLoader
 
 CPU = torch.device("cpu")

@@ -9,12 +9,12 @@ from tests.jobs.tiny_experiment import tiny_experiment, tiny_t5_experiment
 from dynapipe_hpc.experiment.config import ExperimentConfig, any_placement
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.rank.devices import build_module, dtype_of
-from dynapipe_hpc.models.tied_weights import tied_weights
 from dynapipe_hpc.planner.cost.analytic import analytic_cost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.model_state import state_factor
 from dynapipe_hpc.training.flat_parameters import ALIGNMENT
 from dynapipe_hpc.training.optimizer import Optimizer
+from dynapipe_hpc.training.tied_copies import tied_weights
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "gpt": {},

@@ -11,7 +11,7 @@ from dynapipe_hpc.data.microbatch import DenseRows, MicroBatch, PaddedRows, Reco
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.batch import Batch, IterationTokens
 from dynapipe_hpc.models.t5 import T5Stage
-from dynapipe_hpc.models.tied_weights import tied_weights
+from dynapipe_hpc.training.tied_copies import tied_weights
 
 SHAPE = T5Shape(
     n_layers=3, hidden_size=12, n_heads=2, head_size=5, ffn_size=20, vocab_size=31, max_tokens=200

@@ -35,9 +35,9 @@ from dynapipe_hpc.experiment.rank.channels import (
 from dynapipe_hpc.experiment.rank.devices import CPU, RankDevice
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.models.sharding.split import Split
-from dynapipe_hpc.models.tied_weights import paired_stages, tied_weights
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.module_stage import ModuleStage
+from dynapipe_hpc.training.tied_copies import paired_stages, tied_weights
 
 pytestmark = pytest.mark.mpi
 

@@ -19,7 +19,6 @@ from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.models.sharding.split import WHOLE, splits_of
-from dynapipe_hpc.models.tied_weights import tied_weights
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
 from dynapipe_hpc.training.checkpoint.folder import (
@@ -34,6 +33,7 @@ from dynapipe_hpc.training.checkpoint.parts import CheckpointReader, TrainingSta
 from dynapipe_hpc.training.config import TrainingConfig
 from dynapipe_hpc.training.counters import Counters
 from dynapipe_hpc.training.optimizer import STATE_KINDS, Optimizer
+from dynapipe_hpc.training.tied_copies import tied_weights
 
 Result = TypeVar("Result")
 LORA_RANK = 2

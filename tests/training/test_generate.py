@@ -13,7 +13,7 @@ from tokenizers.pre_tokenizers import Whitespace
 
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.training.generate import Sampling
-from dynapipe_hpc.training.huggingface.import_model import import_model
+from dynapipe_hpc.training.huggingface.import_export import import_model
 
 
 @pytest.fixture

@@ -331,7 +331,7 @@ def demo_corpus(arguments: argparse.Namespace) -> int:
     examples=["dynapipe-hpc import models/gpt2 -o imports/gpt2"],
 )
 def import_(arguments: argparse.Namespace) -> int:
-    from dynapipe_hpc.training.huggingface.import_model import import_model
+    from dynapipe_hpc.training.huggingface.import_export import import_model
 
     origin = import_model(arguments.folder, arguments.output)
     say(f"{arguments.output}: {origin}, family {origin.shape.family}")
@@ -362,7 +362,7 @@ def import_(arguments: argparse.Namespace) -> int:
     ],
 )
 def export(arguments: argparse.Namespace) -> int:
-    from dynapipe_hpc.training.huggingface.export_model import export_model
+    from dynapipe_hpc.training.huggingface.import_export import export_model
 
     base = arguments.base
     exported = export_model(arguments.source, arguments.output, arguments.dtype, base)

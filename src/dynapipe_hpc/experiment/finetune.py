@@ -292,7 +292,7 @@ def _name_costs(wish: Finetune) -> None:
 
 
 def _export(wish: Finetune) -> None:
-    from dynapipe_hpc.training.huggingface.export_model import export_model
+    from dynapipe_hpc.training.huggingface.import_export import export_model
 
     model, adapters = (wish.output / name for name in ("model", "adapters"))
     is_adapted = load_config(wish.config).model.lora is not None

@@ -17,7 +17,7 @@ from dynapipe_hpc.models.family import StageOfFamily
 from dynapipe_hpc.models.key_value_cache import KeyValueCache
 from dynapipe_hpc.training.huggingface.origin import find_origin
 from dynapipe_hpc.training.huggingface.read_weights import load_model
-from dynapipe_hpc.training.huggingface.token_ids import read_end_ids
+from dynapipe_hpc.training.small_files import read_end_ids
 
 
 def logits_of(

@@ -11,14 +11,13 @@ from torch.optim.adamw import adamw
 
 from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.models.sharding.sharded_linear import has_adapters
-from dynapipe_hpc.models.tied_weights import Tied
 from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.config import TrainingConfig
 from dynapipe_hpc.training.counters import Counters
 from dynapipe_hpc.training.flat_parameters import FlatParameters, FlatState, Segment
 from dynapipe_hpc.training.learning_rate import learning_rate
 from dynapipe_hpc.training.overlapped_reduce import OverlappedGradientReduce
-from dynapipe_hpc.training.tied_copies import NOTHING_TIED, TiedCopies, borrowed
+from dynapipe_hpc.training.tied_copies import NOTHING_TIED, Tied, TiedCopies, borrowed
 
 
 class ZeroPartition:

@@ -35,11 +35,11 @@ from dynapipe_hpc.executor.transport.torch_distributed import (
     open_groups,
 )
 from dynapipe_hpc.experiment.rank.channels import connect_groups
-from dynapipe_hpc.models.tied_weights import paired_stages, tied_weights
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import Payload, StartReceive, StartSend, WaitSend
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.training.counters import StageReport
+from dynapipe_hpc.training.tied_copies import paired_stages, tied_weights
 
 CPU = torch.device("cpu")
 LARGE = Cluster(n_stages=16, n_replicas=8, n_shards=2, device_memory_bytes=1)

@@ -10,7 +10,7 @@ from tests.jobs.tiny_experiment import tiny_experiment
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.run.resume import facts_of, facts_of_run
-from dynapipe_hpc.training.huggingface.import_model import import_model
+from dynapipe_hpc.training.huggingface.import_export import import_model
 from dynapipe_hpc.training.huggingface.origin import BLOCK_BYTES, find_origin, hash_of_weights
 
 

@@ -20,8 +20,7 @@ from dynapipe_hpc.training.checkpoint.parts import StatePart, whole_parts, write
 from dynapipe_hpc.training.flat_parameters import FlatParameters
 from dynapipe_hpc.training.generate import logits_of
 from dynapipe_hpc.training.huggingface import read_weights
-from dynapipe_hpc.training.huggingface.export_model import export_model
-from dynapipe_hpc.training.huggingface.import_model import NOTHING_DONE, import_model
+from dynapipe_hpc.training.huggingface.import_export import NOTHING_DONE, export_model, import_model
 from dynapipe_hpc.training.huggingface.origin import find_origin
 from dynapipe_hpc.training.huggingface.read_weights import load_model
 from dynapipe_hpc.training.huggingface.tensors import open_tensors

@@ -17,11 +17,9 @@ from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.training.checkpoint.folder import Description
 from dynapipe_hpc.training.checkpoint.parts import StatePart, write_parts
 from dynapipe_hpc.training.generate import Sampling, generate, logits_of
-from dynapipe_hpc.training.huggingface.export_model import export_model
-from dynapipe_hpc.training.huggingface.import_model import NOTHING_DONE, import_model
+from dynapipe_hpc.training.huggingface.import_export import NOTHING_DONE, export_model, import_model
 from dynapipe_hpc.training.huggingface.origin import HASH_FACT, find_origin, hash_of_weights
-from dynapipe_hpc.training.huggingface.token_ids import add_end_ids, read_end_ids
-from dynapipe_hpc.training.small_files import CARRIED, copy_small_files
+from dynapipe_hpc.training.small_files import CARRIED, add_end_ids, copy_small_files, read_end_ids
 
 peft = pytest.importorskip("peft", reason="needs peft: pip install '.[reference]'")
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.training.huggingface.describe_model import describe_model
-from dynapipe_hpc.training.huggingface.import_model import import_model
+from dynapipe_hpc.training.huggingface.import_export import import_model
 from dynapipe_hpc.training.huggingface.origin import find_origin, hash_of_weights
 from dynapipe_hpc.training.huggingface.read_weights import load_model
 from dynapipe_hpc.training.small_files import copy_small_files

@@ -20,8 +20,11 @@ from torch import Tensor
 
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.training.checkpoint.folder import Description
-from dynapipe_hpc.training.huggingface.export_model import export_model, write_tensors
-from dynapipe_hpc.training.huggingface.import_model import import_model
+from dynapipe_hpc.training.huggingface.import_export import (
+    export_model,
+    import_model,
+    write_tensors,
+)
 from dynapipe_hpc.training.huggingface.origin import find_origin
 from dynapipe_hpc.training.huggingface.read_weights import read_rows
 from dynapipe_hpc.training.huggingface.tensors import open_tensors

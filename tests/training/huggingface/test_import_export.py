@@ -11,11 +11,10 @@ from tests.examples.foreign_models import LONGEST, MODELS, N_IDS, foreign_logits
 
 from dynapipe_hpc.models.family import StageOfFamily
 from dynapipe_hpc.training.generate import Sampling, continued, logits_of
-from dynapipe_hpc.training.huggingface.export_model import export_model
-from dynapipe_hpc.training.huggingface.import_model import import_model
+from dynapipe_hpc.training.huggingface.import_export import export_model, import_model
 from dynapipe_hpc.training.huggingface.origin import find_origin
 from dynapipe_hpc.training.huggingface.read_weights import load_model
-from dynapipe_hpc.training.huggingface.token_ids import write_token_ids
+from dynapipe_hpc.training.small_files import write_token_ids
 
 each_model = pytest.mark.parametrize("name", MODELS)
 TOKENS = [int(i) for i in torch.randint(N_IDS, (LONGEST // 2,), generator=torch.manual_seed(3))]

@@ -15,8 +15,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.training.checkpoint.folder import Description
 from dynapipe_hpc.training.checkpoint.parts import StatePart, write_parts
 from dynapipe_hpc.training.huggingface import read_weights
-from dynapipe_hpc.training.huggingface.export_model import export_model
-from dynapipe_hpc.training.huggingface.import_model import NOTHING_DONE, import_model
+from dynapipe_hpc.training.huggingface.import_export import NOTHING_DONE, export_model, import_model
 from dynapipe_hpc.training.huggingface.origin import find_origin
 from dynapipe_hpc.training.small_files import CARRIED, copy_small_files
 

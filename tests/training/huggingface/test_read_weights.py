@@ -10,7 +10,7 @@ from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.training.checkpoint.parts import whole_parts
-from dynapipe_hpc.training.huggingface.import_model import import_model
+from dynapipe_hpc.training.huggingface.import_export import import_model
 from dynapipe_hpc.training.huggingface.origin import Origin, find_origin
 from dynapipe_hpc.training.huggingface.read_weights import open_weights
 

@@ -26,11 +26,10 @@ from torch import Tensor
 from dynapipe_hpc.architecture.transformers import sliding_layers
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.models.rotary import Angles
-from dynapipe_hpc.training.huggingface.export_model import export_model
-from dynapipe_hpc.training.huggingface.import_model import import_model
+from dynapipe_hpc.training.huggingface.import_export import export_model, import_model
 from dynapipe_hpc.training.huggingface.mapping import LONGEST
 from dynapipe_hpc.training.huggingface.origin import find_origin, mapping_for
-from dynapipe_hpc.training.huggingface.token_ids import add_end_ids, read_end_ids, write_token_ids
+from dynapipe_hpc.training.small_files import add_end_ids, read_end_ids, write_token_ids
 
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 OWN_HEAD, TIED = {"tied_head": False}, {"tied_head": True}

@@ -55,7 +55,6 @@ from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.process import keep_freed_memory
 from dynapipe_hpc.models.batch import IterationTokens
 from dynapipe_hpc.models.family import family_of
-from dynapipe_hpc.models.tied_weights import Tied, tied_weights
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.plan.instruction import Payload
 from dynapipe_hpc.planner.batch.slice_rule import MIN_SLICED_TOKENS
@@ -73,6 +72,7 @@ from dynapipe_hpc.planner.cost.table.profile_table import (
 from dynapipe_hpc.training.collectives import Collectives
 from dynapipe_hpc.training.config import MAX_ITERATIONS
 from dynapipe_hpc.training.optimizer import Optimizer
+from dynapipe_hpc.training.tied_copies import Tied, tied_weights
 
 # The small tensor shows latency, the large one bandwidth. Between GPUs, a transfer of a few
 # megabytes takes less time than starting it.

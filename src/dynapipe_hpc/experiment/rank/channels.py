@@ -22,9 +22,9 @@ from dynapipe_hpc.executor.transport.transport import Transport
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.rank.devices import RankDevice, dtype_of
 from dynapipe_hpc.job.job import Job
-from dynapipe_hpc.models.tied_weights import Tied, paired_stages
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.collectives import Collectives
+from dynapipe_hpc.training.tied_copies import Tied, paired_stages
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,17 +30,16 @@ from dynapipe_hpc.experiment.watch.rank_status import Phase, Position, progress_
 from dynapipe_hpc.experiment.watch.watchdog import Watchdog
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.process import keep_freed_memory
-from dynapipe_hpc.models.tied_weights import tied_weights
 from dynapipe_hpc.plan.codec import plans_hash
 from dynapipe_hpc.plan.instruction import Payload
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.training.checkpoint.parts import CheckpointReader, StatePart, TrainingState
 from dynapipe_hpc.training.huggingface.origin import Origin
 from dynapipe_hpc.training.huggingface.read_weights import WEIGHT, open_weights
-from dynapipe_hpc.training.huggingface.token_ids import write_token_ids
 from dynapipe_hpc.training.module_stage import ModuleStage
 from dynapipe_hpc.training.optimizer import Optimizer
-from dynapipe_hpc.training.small_files import CARRIED, copy_small_files
+from dynapipe_hpc.training.small_files import CARRIED, copy_small_files, write_token_ids
+from dynapipe_hpc.training.tied_copies import tied_weights
 from dynapipe_hpc.training.token_loader import TokenLoader
 
 

@@ -7,7 +7,7 @@ from shutil import copyfile
 import torch
 
 from dynapipe_hpc.data.atomic_write import new_folder
-from dynapipe_hpc.training.huggingface.export_model import save_tensors
+from dynapipe_hpc.training.huggingface.import_export import save_tensors
 from dynapipe_hpc.training.huggingface.origin import find_origin
 from dynapipe_hpc.training.huggingface.tensors import SINGLE
 from dynapipe_hpc.training.small_files import CONFIG

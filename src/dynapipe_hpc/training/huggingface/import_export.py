@@ -1,4 +1,4 @@
-"""Export of a model to a folder that `transformers` loads."""
+"""Import of a Hugging Face model as a checkpoint, and export to a folder that it loads."""
 
 import json
 import os
@@ -20,26 +20,68 @@ from dynapipe_hpc.architecture.rope_scaling import rotation_tables, rotation_typ
 from dynapipe_hpc.data.atomic_write import new_folder, writing
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.data.input_file import read_text
+from dynapipe_hpc.training.checkpoint.folder import Description, check_room
 from dynapipe_hpc.training.checkpoint.part_files import check_parts
-from dynapipe_hpc.training.checkpoint.parts import CheckpointReader
+from dynapipe_hpc.training.checkpoint.parts import CheckpointReader, StatePart, write_parts
+from dynapipe_hpc.training.counters import Counters
 from dynapipe_hpc.training.huggingface.mapping import DTYPE_KEYS, Piece, TensorMap, Values
 from dynapipe_hpc.training.huggingface.origin import (
     CHECKPOINTS,
+    FACT,
     HASH_FACT,
     Origin,
     find_origin,
     hash_of_weights,
     mapping_for,
 )
-from dynapipe_hpc.training.huggingface.read_weights import read_rows, row_blocks
-from dynapipe_hpc.training.huggingface.tensors import INDEX, SINGLE, open_tensors
-from dynapipe_hpc.training.huggingface.token_ids import add_end_ids, read_end_ids
+from dynapipe_hpc.training.huggingface.read_weights import check_copies, read_rows, row_blocks
+from dynapipe_hpc.training.huggingface.tensors import INDEX, SINGLE, ModelTensors, open_tensors
 from dynapipe_hpc.training.small_files import (
     ADAPTER_CONFIG,
     ADAPTER_MODEL,
+    CARRIED,
     CONFIG,
+    add_end_ids,
     copy_small_files,
+    read_end_ids,
 )
+
+NOTHING_DONE = Counters(n_steps=0, n_updates=0, loss_scale=1.0, n_scaled_steps=0, n_skipped_steps=0)
+
+
+def import_model(source: Path, output: Path) -> Origin:
+    """Writes the weights of a Hugging Face folder as a checkpoint, one tensor at a time.
+
+    Weights keep the type that they have there, so that nothing is rounded.
+    """
+    origin = find_origin(source)
+    if origin.description is not None:
+        raise InputError(f"{source}: is no Hugging Face model, but has checkpoints already")
+    tensors = open_tensors(source, origin.mapping, origin.shape)
+    check_copies(tensors)
+    facts = {f"{FACT}{k}": v for k, v in origin.shape.sizes.items()}
+    with new_folder(output) as partial:
+        files = {each.file for each in tensors.tensors.values()}
+        check_room(partial, sum(file.stat().st_size for file in files))
+        copy_small_files(source, partial / CARRIED)
+        checksum = write_parts(partial, 0, _parts(tensors))
+        Description(0, NOTHING_DONE, facts, (checksum,)).write(partial)
+    return origin
+
+
+def _parts(tensors: ModelTensors) -> Iterator[StatePart]:
+    for name, tensor_map in tensors.maps.items():
+        shape, others = torch.Size(tensor_map.shape), [0] * (len(tensor_map.shape) - 1)
+        if tensor_map.is_stack:
+            for i in range(shape[0]):
+                values = read_rows(tensors, name, i * shape[1], (i + 1) * shape[1])
+                offsets = torch.Size([i, *others])
+                yield StatePart(f"weight/{name}", shape, offsets, values.unsqueeze(0))
+            continue
+        for start, stop in row_blocks(tensor_map, 0, tensor_map.shape[0]):
+            values = read_rows(tensors, name, start, stop)
+            yield StatePart(f"weight/{name}", shape, torch.Size([start, *others]), values)
+
 
 MAX_BYTES = 10**9
 """Most bytes of tensors in a file, all of which are in memory while it is written."""
