@@ -175,7 +175,8 @@ TRAINING = (
          "three_steps_of_the_optimizer_give_the_unsplit_weights[t5, 3 stages x 1 replicas x 2 "
          "shards]")),
     *of("training/tied_copies.py", "tests/training/test_overlapped_reduce.py",
-        ('weights to all copies."""\n        self._buffer.zero_()\n', 'weights."""\n',
+        ("def spread_weights(self) -> None:\n        self._buffer.zero_()\n",
+         "def spread_weights(self) -> None:\n",
          "of tied copies the sum of gradients is spread with the weights")),
     *of("training/checkpoint/parts.py", "tests/training/test_checkpoint.py",
         ("(split.n_shards - 1) + split.shard * width", "(split.n_shards - 1) + width",

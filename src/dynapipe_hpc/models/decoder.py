@@ -55,7 +55,6 @@ class SelfAttention(nn.Module):
         self.output = RowLinear(heads, width, shards, bias=settings.output_bias)
 
     def forward(self, hidden: Tensor, stream: ResidualStream, batch: Batch) -> Tensor:
-        """Maps a tensor of the stream to another one."""
         query, key, value = self._projected(hidden, stream)
         if self.query_norm and self.key_norm:
             query, key = self.query_norm(query, stream), self.key_norm(key, stream)

@@ -93,7 +93,6 @@ class DeferredWeights:
     """
 
     def __init__(self) -> None:
-        """Starts empty."""
         self._waiting: deque[_Product] = deque()
 
     @property

@@ -123,7 +123,6 @@ class UnsetWeights(TorchFunctionMode):
         self._options = {"dtype": dtype, "device": device}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Calls `func`, unless it draws initial values."""
         kwargs = kwargs or {}
         if getattr(func, "__module__", "") == "torch.nn.init":
             return kwargs["tensor"] if "tensor" in kwargs else args[0]

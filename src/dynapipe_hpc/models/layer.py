@@ -95,7 +95,6 @@ class GeluFeedForward(nn.Module):
         self.output = RowLinear(shape.ffn_size, shape.hidden_size, shards, bias=bias)
 
     def forward(self, hidden: Tensor, stream: ResidualStream) -> Tensor:
-        """Maps a tensor of the stream to another one."""
         (inner,) = stream.map(hidden, self.inner)
         output: Tensor = self.output(functional.gelu(inner, approximate="tanh"), stream)
         return output
@@ -112,7 +111,6 @@ class ReluFeedForward(nn.Module):
         self._first_column = shards.shard * (shape.ffn_size // shards.n_shards)
 
     def forward(self, hidden: Tensor, stream: ResidualStream) -> Tensor:
-        """Maps a tensor of the stream to another one."""
         (inner,) = stream.map(hidden, self.inner)
         # What the function drops is zero before it, too, so that nothing more is kept.
         inner = self.dropout(inner, stream.keys, self._first_column)
@@ -149,7 +147,6 @@ class GatedFeedForward(nn.Module):
         self._first_column = shards.shard * (inner // shards.n_shards)
 
     def forward(self, hidden: Tensor, stream: ResidualStream) -> Tensor:
-        """Maps a tensor of the stream to another one."""
         (both,) = stream.map(hidden, self.inner)
         output: Tensor = self.output(recomputed(partial(self._gated, stream), both), stream)
         return output

@@ -20,7 +20,6 @@ class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """
 
     def __init__(self) -> None:
-        """Opens the account."""
         super().__init__()  # type: ignore[no-untyped-call]
         self._known: set[int] = set()
         self.live_bytes = 0
@@ -37,7 +36,6 @@ class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Runs an operation and counts the new storages of its results."""
         for tensor in _tensors_in((args, kwargs)):
             self._meet(tensor.untyped_storage(), n_bytes=0)
         result = func(*args, **(kwargs or {}))

@@ -86,7 +86,6 @@ class _Sizes(NamedTuple):
 
     @property
     def options(self) -> Mapping[str, int]:
-        """Number of keys before its own that a query sees, by the operators' name."""
         return {} if self.window is None else {"window_size_left": self.window - 1}
 
 

@@ -169,7 +169,6 @@ class Attention(nn.Module):
         masks: AttentionMasks,
         source: Tensor | None = None,
     ) -> Tensor:
-        """Maps a tensor of the stream to another one."""
         if source is None:
             query, both = stream.map(hidden, self.query, self.key_value)
         else:
@@ -311,7 +310,6 @@ class T5Stage(StageOfFamily):
     def _encoded(
         self, received: Tensor | None, stream: ResidualStream, source: Batch, recompute: Recompute
     ) -> Tensor:
-        """The encoder's activation, or its output; of the stream."""
         hidden = received
         if hidden is None:
             assert self.embedding is not None  # noqa: S101 - types
@@ -328,7 +326,6 @@ class T5Stage(StageOfFamily):
     def _decoded(
         self, received: Tensor | None, encoded: Tensor, batch: Batch, recompute: Recompute
     ) -> Tensor:
-        """The decoder's activation, or losses."""
         assert batch.source is not None  # noqa: S101 - types
         stream = residual_stream(self._shards, *batch.size, batch.keys)
         hidden = received

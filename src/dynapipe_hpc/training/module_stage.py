@@ -89,7 +89,6 @@ class ModuleStage:
         load_tokens: Callable[[MicroBatch], Batch],
         optimizer: Optimizer,
     ) -> None:
-        """Makes a stage of `module`, which `optimizer` updates and `load_tokens` feeds."""
         self._module = module
         self._load_tokens = load_tokens
         self._optimizer = optimizer

@@ -29,7 +29,6 @@ class ZeroPartition:
     """
 
     def __init__(self, collectives: Collectives, *, is_part: bool) -> None:
-        """The share of the replica of `collectives`."""
         self.is_part = is_part
         self.n_parts = collectives.n_replicas
         self._collectives = collectives
@@ -96,7 +95,6 @@ class LossScale:
     """
 
     def __init__(self, dtype: torch.dtype, may_skip: int = 0) -> None:
-        """Starts the scale for a model that computes in `dtype`."""
         self._is_dynamic = dtype is torch.float16
         self.value = FIRST_SCALE if self._is_dynamic else 1.0
         self._may_skip = may_skip

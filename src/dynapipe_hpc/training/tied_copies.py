@@ -133,7 +133,6 @@ class _SmallCopies:
         own_parameters: FlatParameters,
         collectives: Collectives,
     ) -> None:
-        """Takes the sizes of all small weights, and the copies that this stage holds."""
         self._collectives = collectives
         n_shards, n_all = collectives.n_shards, sum(n_numbers.values())
         self._buffer = own_parameters.gradients.new_zeros(n_shards, n_all)
@@ -155,7 +154,6 @@ class _SmallCopies:
                 copy.gradient.copy_(room)
 
     def spread_weights(self) -> None:
-        """Copies the owner's weights to all copies."""
         self._buffer.zero_()
         for room, copy in self._held:
             if self._owns(copy):

@@ -80,6 +80,5 @@ class TokenLoader:
         self._ahead[microbatch] = self._collate(microbatch, self._tokens)
 
     def __call__(self, microbatch: MicroBatch) -> Batch:
-        """A micro-batch of the current global batch."""
         ahead = self._ahead.pop(microbatch, None)
         return self._collate(microbatch, self._tokens) if ahead is None else ahead

@@ -10,7 +10,6 @@ class Buffers:
     """Buffers of one type on one device, each as large as the largest tensor taken from it."""
 
     def __init__(self, dtype: torch.dtype, device: torch.device | None = None) -> None:
-        """Allocates nothing yet."""
         self._dtype = dtype
         self._device = device
         self._held: dict[int, Tensor] = {}

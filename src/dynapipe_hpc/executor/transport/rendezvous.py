@@ -28,7 +28,6 @@ class RendezvousServer:
     """
 
     def __init__(self, comm: MPI.Intracomm) -> None:
-        """Starts answering the ranks of `comm`."""
         self._comm = comm
         self._values: dict[str, bytes] = {}
         self._waiting: dict[str, list[tuple[int, int]]] = {}

@@ -20,7 +20,6 @@ class StagedTransport:
     """A `Transport` of device tensors over a transport of CPU tensors."""
 
     def __init__(self, inner: Transport[Tensor], device: torch.device) -> None:
-        """Carries tensors of `device` over `inner`."""
         self._inner = inner
         self._device = device
 
@@ -49,7 +48,6 @@ class StagedCollectives:
     sums_beside_work = False
 
     def __init__(self, inner: Collectives) -> None:
-        """Carries tensors of any device over `inner`."""
         self._inner = inner
         self.replica, self.n_replicas = inner.replica, inner.n_replicas
         self.shard, self.n_shards = inner.shard, inner.n_shards

@@ -39,7 +39,6 @@ class ResidualStream:
     token_dimension = 1
 
     def __init__(self, shards: Shards, tokens: int, keys: Tensor | None = None) -> None:
-        """Takes the shards of a stage, the length of rows, and keys for dropout."""
         self._shards = shards
         self.n_own = tokens
         self.keys = self.own_keys = keys

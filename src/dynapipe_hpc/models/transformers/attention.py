@@ -139,7 +139,6 @@ class SdpaCalls(TorchFunctionMode):
         self._mark = mark
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Calls `func`, unless it is attention."""
         kwargs = kwargs or {}
         if func is not functional.scaled_dot_product_attention:
             return func(*args, **kwargs)

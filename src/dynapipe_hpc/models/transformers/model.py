@@ -384,7 +384,6 @@ class _KeepFloat64(TorchFunctionMode):
     """Mode in which what is asked for in float32 is computed in float64."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Calls `func` with the wider type."""
         if func is Tensor.float:
             return args[0].double()
         args = [torch.float64 if each is torch.float32 else each for each in args]
@@ -416,7 +415,6 @@ class LayerCall:
             raise AttributeError(name) from None
 
     def __call__(self, hidden: Tensor, *args: Any, **kwargs: Any) -> Any:
-        """Calls the function, and returns what the layer would."""
         output = self._call(hidden, *args, **kwargs)
         return (output, None) if self._returns_tuples else output
 

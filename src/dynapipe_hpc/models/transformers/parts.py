@@ -127,7 +127,6 @@ class _Calls:
     expert_flops: int = 0
 
     def attend(self, batch: Batch, _: int, projections: Sequence[Tensor], scores: Scores) -> Tensor:
-        """Attended values without numbers, of the shape of the query."""
         window, cap = scores.window, scores.cap
         query, key, value = projections
         documents = batch.segments
@@ -170,7 +169,6 @@ class _FusedAttention(Function):
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, *others: Tensor) -> Tensor:
-        """Attended values without numbers."""
         attended = torch.empty_like(query)  # as kernels do, with queries' order in memory
         ctx.save_for_backward(query, *others, attended)
         return attended
@@ -181,7 +179,6 @@ class _GroupedProduct(Function):
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, weight: Tensor) -> Tensor:
-        """Outputs without numbers."""
         ctx.save_for_backward(inputs if weight.requires_grad else weight, weight)
         return inputs.new_empty(len(inputs), weight.shape[-1])
 
@@ -196,7 +193,6 @@ class _ExpertProducts(TorchFunctionMode):
         self._products = {getattr(m, n, None) for m in (torch, functional) for n in names} - {None}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Calls `func`, unless it is such a product."""
         if func not in self._products:
             return func(*args, **(kwargs or {}))
         inputs, weight = args[:2]

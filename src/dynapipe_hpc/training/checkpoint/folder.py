@@ -176,7 +176,6 @@ class CheckpointFolder:
     """
 
     def __init__(self, path: Path, config: CheckpointConfig) -> None:
-        """Manages the checkpoints in `path`, which need not exist yet."""
         self.path = path
         self._config = config
         self.best: int | None = None

@@ -118,7 +118,6 @@ class CheckpointReader:
     """Reader of the numbers of a checkpoint, which have been verified before (`check_part`)."""
 
     def __init__(self, folder: Path, n_parts: int) -> None:
-        """Reads the indices of all parts."""
         self._folder = folder
         self._tensors = read_tensors(folder, n_parts)
 
@@ -171,7 +170,6 @@ class _Piece(NamedTuple):
     box: Box
 
     def copy_from(self, data: Tensor) -> None:
-        """Copies the numbers from the bytes of the block's file."""
         dtype, shape = self.dtype, torch.Size(self.block.box.sizes)
         n_bytes = shape.numel() * dtype.itemsize
         stored = data[self.block.start : self.block.start + n_bytes].view(dtype).view(shape)
