@@ -11,7 +11,6 @@ from tests.examples.local_ranks import LocalNetwork, LocalWorld
 from torch import Tensor
 
 from dynapipe_hpc.executor.transport.mpi import MpiTransport
-from dynapipe_hpc.executor.transport.staged import StagedTransport
 from dynapipe_hpc.executor.transport.transport import Transport
 from dynapipe_hpc.plan.instruction import Payload
 
@@ -52,13 +51,12 @@ def gloo_link() -> Link:
     return Link(sender, 1, receiver, 0)
 
 
-def staged_link() -> Link:
-    link = gloo_link()
-    sender, receiver = StagedTransport(link.sender, CPU), StagedTransport(link.receiver, CPU)
-    return Link(sender, 1, receiver, 0)
+def copying_link() -> Link:
+    transport = MpiTransport(MPI.COMM_SELF, torch.float32, CPU)
+    return Link(transport, 0, transport, 0)
 
 
-@pytest.fixture(params=[local_link, mpi_link, gloo_link, staged_link])
+@pytest.fixture(params=[local_link, mpi_link, gloo_link, copying_link])
 def link(request: pytest.FixtureRequest) -> Link:
     make: Callable[[], Link] = request.param
     return make()

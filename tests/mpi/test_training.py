@@ -26,11 +26,11 @@ from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import Layout, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.executor.run import launch_plan
+from dynapipe_hpc.executor.transport import mpi
 from dynapipe_hpc.experiment.rank.channels import (
     Channels,
     open_channels,
     open_torch_channels,
-    through_host,
 )
 from dynapipe_hpc.experiment.rank.devices import CPU, RankDevice
 from dynapipe_hpc.job.job import Job
@@ -141,14 +141,14 @@ def test_so_do_they_over_process_groups(shape: ModelShape, cluster: Cluster) -> 
 )
 @pytest.mark.parametrize("device", DEVICES, ids=lambda device: device.type)
 def test_so_do_ranks_that_share_a_device(
-    shape: ModelShape, cluster: Cluster, device: torch.device
+    shape: ModelShape, cluster: Cluster, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if device.type == "cuda" and not torch.cuda.is_available():
         pytest.skip("needs a CUDA device, and torch sees none")
-    inner = open_torch_channels(
-        "gloo", Job(WORLD), cluster, CPU, dtype=torch.float64, holders=(), timeout_s=LIMIT_S
-    )
-    channels = through_host(inner, device)
+    if device.type == "cpu":
+        monkeypatch.setattr(mpi, "to_host", torch.Tensor.clone)
+    on = RankDevice(device, is_shared=True)
+    channels = open_channels(Job(WORLD), cluster, on, torch.float64, holders=(), timeout_s=LIMIT_S)
     found, splits = train(shape, cluster, SMALL_BATCHES, channels, device)
     channels.close()
     assert_equal(found, own_part(shape, splits, is_small=True))

@@ -1,6 +1,11 @@
-"""Transfers and collectives of CPU tensors over MPI."""
+"""Transfers and collectives over MPI: of CPU tensors, and of those of a GPU that ranks share.
+
+NCCL refuses two ranks on one device. Such a job runs all the same: its tensors travel through host
+memory, and the host waits for the device in every transfer.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -13,6 +18,7 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import Payload
 from dynapipe_hpc.training.collectives import done
 
+CPU = torch.device("cpu")
 MAX_NUMBERS = 1 << 30
 """Most numbers in one MPI call: many libraries count in 32 bits."""
 
@@ -42,6 +48,20 @@ def movable(values: Tensor) -> list[Any]:
     return [values.view(-1).view(dtype).numpy(), mpi_type]
 
 
+def to_host(values: Tensor) -> Tensor:
+    """The tensor in host memory; itself if it is there."""
+    return values.to(CPU)
+
+
+@contextmanager
+def on_host(values: Tensor) -> Iterator[Tensor]:
+    """Block with a tensor in host memory, which takes over what is changed there."""
+    held = to_host(values)
+    yield held
+    if held is not values:
+        values.copy_(held)
+
+
 def pieces(values: Tensor) -> Iterator[Tensor]:
     """Parts of a contiguous tensor, each small enough for one call."""
     flat = values.view(-1)
@@ -63,15 +83,21 @@ class MpiTransport:
     not a hang. Waiting releases the interpreter lock.
     """
 
-    def __init__(self, comm: MPI.Intracomm, dtype: torch.dtype) -> None:
-        """Opens the transport; called by all ranks of `comm`, whose numbers plans use, together."""
+    def __init__(
+        self, comm: MPI.Intracomm, dtype: torch.dtype, device: torch.device | None = None
+    ) -> None:
+        """Opens the transport; called by all ranks of `comm`, whose numbers plans use, together.
+
+        `device`: GPU to which received tensors are copied; None to leave them in host memory.
+        """
+        self._device = device
         self._comm = comm.Dup()
         self._sends: dict[int, tuple[MPI.Request, Tensor]] = {}
         self._receives: dict[int, _PendingReceive] = {}
         self._slots = Buffers(dtype)
 
     def start_send(self, microbatch: int, payload: Payload, peer: int, tensor: Tensor) -> None:
-        tag = _tag(microbatch, payload)
+        tag, tensor = _tag(microbatch, payload), to_host(tensor)
         self._sends[tag] = (self._comm.Isend(movable(tensor), dest=peer, tag=tag), tensor)
 
     def wait_send(self, microbatch: int, payload: Payload) -> None:
@@ -99,7 +125,8 @@ class MpiTransport:
         arrived = f"{_name(status.tag)} of {n_bytes} bytes"
         if arrived != f"{_name(expected)} of {receive.tensor.nbytes} bytes":
             raise TransportError(self._disagreement(expected, receive, arrived))
-        return receive.tensor
+        tensor = receive.tensor
+        return tensor if self._device is None else tensor.to(self._device, copy=True)
 
     def clear(self) -> None:
         self._slots.clear()
@@ -125,7 +152,7 @@ def _name(tag: int) -> str:
 
 
 class MpiCollectives(Place):
-    """A rank's `Collectives` of CPU tensors over an MPI communicator.
+    """A rank's `Collectives` over an MPI communicator.
 
     Sums raise `TypeError` if MPI cannot add numbers of a type. MPI makes progress only inside its
     calls, so sums cannot overlap computation.
@@ -152,47 +179,51 @@ class MpiCollectives(Place):
         return done
 
     def sum_share_over_replicas(self, values: torch.Tensor) -> None:
-        shares = values.view(self.n_replicas, -1)
-        _sum_share(self._replicas, shares, into=shares[self.replica])
+        with on_host(values) as held:
+            shares = held.view(self.n_replicas, -1)
+            _sum_share(self._replicas, shares, into=shares[self.replica])
 
     def gather_shares(self, values: torch.Tensor) -> None:
-        _gather_shares(self._replicas, values.view(self.n_replicas, -1))
+        with on_host(values) as held:
+            _gather_shares(self._replicas, held.view(self.n_replicas, -1))
 
     def sum_over_shards(self, values: torch.Tensor) -> torch.Tensor:
         wide = torch.promote_types(values.dtype, torch.float32)
-        shard = values.to(wide).contiguous()
+        shard = to_host(values).to(wide).contiguous()
         total = torch.empty_like(shard)
         for mine, sums in zip(pieces(shard), pieces(total), strict=True):
             self._shards.Allreduce(summable(mine), summable(sums))
-        return total.to(values.dtype)
+        return total.to(values.device, values.dtype)
 
     def sum_own_over_shards(self, values: torch.Tensor) -> torch.Tensor:
         wide = torch.promote_types(values.dtype, torch.float32)
-        parts = values.to(wide).contiguous().view(self.n_shards, -1)
-        shard = torch.empty_like(values.chunk(self.n_shards)[0], dtype=wide)
-        _sum_share(self._shards, parts, into=shard.view(-1))
-        return shard.to(values.dtype)
+        parts = to_host(values).to(wide).contiguous()
+        shard = torch.empty_like(parts.chunk(self.n_shards)[0])
+        _sum_share(self._shards, parts.view(self.n_shards, -1), into=shard.view(-1))
+        return shard.to(values.device, values.dtype)
 
     def gather_over_shards(self, values: torch.Tensor) -> torch.Tensor:
-        parts = values.new_empty((self.n_shards, *values.shape))
+        parts = values.new_empty((self.n_shards, *values.shape), device=CPU)
         parts[self.shard] = values
         _gather_shares(self._shards, parts.view(self.n_shards, -1))
-        return parts.flatten(0, 1)
+        return parts.flatten(0, 1).to(values.device)
 
     def sum_within_replica(self, values: torch.Tensor) -> None:
         _sum_everywhere(self._same_replica, values)
 
     def sum_over_copies(self, values: torch.Tensor, stages: Sequence[int]) -> None:
         holders = self._holders_of(stages)
-        for piece in pieces(values):
-            if holders.Get_rank() == 0:
-                holders.Reduce(MPI.IN_PLACE, summable(piece), root=0)
-            else:
-                holders.Reduce(summable(piece), None, root=0)
+        with on_host(values) as held:
+            for piece in pieces(held):
+                if holders.Get_rank() == 0:
+                    holders.Reduce(MPI.IN_PLACE, summable(piece), root=0)
+                else:
+                    holders.Reduce(summable(piece), None, root=0)
 
     def copy_from_first(self, values: torch.Tensor, stages: Sequence[int]) -> None:
-        for piece in pieces(values):
-            self._holders_of(stages).Bcast(movable(piece), root=0)
+        with on_host(values) as held:
+            for piece in pieces(held):
+                self._holders_of(stages).Bcast(movable(piece), root=0)
 
     def close(self) -> None:
         """Frees the communicators; called by all ranks together."""
@@ -232,5 +263,6 @@ def _gather_shares(comm: MPI.Comm, shares: torch.Tensor) -> None:
 
 
 def _sum_everywhere(comm: MPI.Comm, values: torch.Tensor) -> None:
-    for piece in pieces(values):
-        comm.Allreduce(MPI.IN_PLACE, summable(piece))
+    with on_host(values) as held:
+        for piece in pieces(held):
+            comm.Allreduce(MPI.IN_PLACE, summable(piece))

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from dynapipe_hpc.executor.transport.mpi import MpiCollectives, MpiTransport
 from dynapipe_hpc.executor.transport.rendezvous import rendezvous
-from dynapipe_hpc.executor.transport.staged import StagedCollectives, StagedTransport
 from dynapipe_hpc.executor.transport.torch_distributed import (
     Backend,
     Holders,
@@ -76,24 +75,15 @@ def open_channels(
         )
     collectives = MpiCollectives(job.comm, cluster)
     same_shard = job.divide(cluster.shard_of(job.rank))
-    transport = MpiTransport(same_shard.comm, dtype)
+    copied_to = None if on.device.type == "cpu" else on.device
+    transport = MpiTransport(same_shard.comm, dtype, copied_to)
     same_shard.free()  # the transport has a duplicate
 
     def close() -> None:
         transport.close()
         collectives.close()
 
-    channels = Channels(collectives, transport, close)
-    return channels if on.device.type == "cpu" else through_host(channels, on.device)
-
-
-def through_host(inner: Channels, device: torch.device) -> Channels:
-    """Channels for tensors of a device, staged through the host over those for CPU tensors."""
-    return Channels(
-        StagedCollectives(inner.collectives),
-        StagedTransport(inner.transport, device),
-        inner.close,
-    )
+    return Channels(collectives, transport, close)
 
 
 def open_torch_channels(
