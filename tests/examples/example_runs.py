@@ -8,7 +8,7 @@ from tests.examples.plan_tables import rows_of, spans_of
 from tests.examples.plan_text import parse_grid
 
 from dynapipe_hpc.data.microbatch import PaddedRows
-from dynapipe_hpc.executor.trace import IterationTrace
+from dynapipe_hpc.executor.run import IterationTrace
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan
 from dynapipe_hpc.report.records import IterationRecord
 from dynapipe_hpc.report.run_folder import RunFolder

@@ -317,7 +317,7 @@ PLAN = (
          "sums start a backward pass early"),
         ("case BackwardWeight(i):\n                self._expect_end(i)\n",
          "case BackwardWeight(i):\n", "no sum starts beside a split pass"),
-        ("activation, split_backward=self._splits_backward)", "activation)",
+        ("activation, split_backward=splits)", "activation)",
          "backward passes stay whole"),
         ("self._outbox.pop((payload, i))", "self._outbox[payload, i]", "what was sent is kept"),
         ("self._inbox.pop((Payload.GRADIENT, i), None)", "self._inbox.get((Payload.GRADIENT, i))",

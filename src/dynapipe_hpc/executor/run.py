@@ -1,14 +1,13 @@
 """Execution of a rank's plan."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any, Generic, Protocol, assert_never
 
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.executor.clock import Clock, HostClock
 from dynapipe_hpc.executor.describe_step import describe_step
 from dynapipe_hpc.executor.stage import Stage, Tensor
-from dynapipe_hpc.executor.trace import IterationTrace
 from dynapipe_hpc.executor.transport.transport import Transport
 from dynapipe_hpc.plan.instruction import (
     Backward,
@@ -26,6 +25,18 @@ from dynapipe_hpc.plan.instruction import (
     WaitSend,
 )
 from dynapipe_hpc.plan.rank_plan import RankPlan
+from dynapipe_hpc.training.counters import StageReport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IterationTrace(StageReport):
+    """Measurements of one rank in one iteration."""
+
+    iteration: int
+    rank: int
+    start_ms: tuple[float, ...]
+    end_ms: tuple[float, ...]
+
 
 HOST_CLOCK = HostClock()
 
@@ -113,7 +124,9 @@ class LaunchedPlan(Generic[Tensor]):
             case Forward(i):
                 # Out of the inbox, so that nothing keeps it longer than the plan's memory says.
                 activation = self._inbox.pop((Payload.ACTIVATION, i), None)
-                self._put(Payload.ACTIVATION, i, self._forward(i, activation))
+                splits = self._splits_backward
+                sent = self._stage.forward(i, activation, split_backward=splits)
+                self._put(Payload.ACTIVATION, i, sent)
             case Backward(i):
                 self._expect_end(i)
                 self._put(Payload.GRADIENT, i, self._backward(i))
@@ -137,9 +150,6 @@ class LaunchedPlan(Generic[Tensor]):
                 self._stage.step_optimizer()
             case _:
                 assert_never(instruction)
-
-    def _forward(self, i: int, activation: Tensor | None) -> Tensor | None:
-        return self._stage.forward(i, activation, split_backward=self._splits_backward)
 
     def _expect_end(self, i: int) -> None:
         # Before the pass: gradients that it completes are reduced over replicas while it runs.

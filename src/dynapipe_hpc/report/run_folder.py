@@ -14,7 +14,7 @@ from dynapipe_hpc.data.atomic_write import atomic_write, remove_unfinished, unfi
 from dynapipe_hpc.data.dataset.mixture import Mixture
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import read_input, read_text, why_unreadable
-from dynapipe_hpc.executor.trace import IterationTrace
+from dynapipe_hpc.executor.run import IterationTrace
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.plan.text import grid
 from dynapipe_hpc.report.lines_file import LinesFile

@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple, assert_never
 
 from pydantic import Field
 
-from dynapipe_hpc.executor.trace import IterationTrace
+from dynapipe_hpc.executor.run import IterationTrace
 from dynapipe_hpc.plan.instruction import (
     Backward,
     BackwardInput,

@@ -25,7 +25,7 @@ import numpy as np
 from dynapipe_hpc.data.errors import InputError, print_error, quoted, warn
 from dynapipe_hpc.data.input_file import read_input
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.executor.trace import IterationTrace
+from dynapipe_hpc.executor.run import IterationTrace
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.plan.rank_plan import RankPlan, peak_bytes, stored_peak_bytes
 from dynapipe_hpc.planner.schedule.lower_bound import LongestTrip

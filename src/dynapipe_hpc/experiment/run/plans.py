@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from dynapipe_hpc.data.errors import InputError, RunError
-from dynapipe_hpc.executor.trace import IterationTrace
+from dynapipe_hpc.executor.run import IterationTrace
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.run.iteration import QuietPeriod, TakenPlan
 from dynapipe_hpc.job.job import Job

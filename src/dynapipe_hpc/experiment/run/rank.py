@@ -12,8 +12,7 @@ from dynapipe_hpc.data.dataset.dataset_file import Dataset
 from dynapipe_hpc.data.dataset.long_samples import reader_of, trained_tokens_of
 from dynapipe_hpc.data.errors import InputError, RunError, escaped
 from dynapipe_hpc.data.microbatch import MicroBatch
-from dynapipe_hpc.executor.run import Progress, launch_plan
-from dynapipe_hpc.executor.trace import IterationTrace
+from dynapipe_hpc.executor.run import IterationTrace, Progress, launch_plan
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.rank.channels import connect
