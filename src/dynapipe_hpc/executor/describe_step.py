@@ -2,7 +2,6 @@
 
 from dynapipe_hpc.plan.instruction import (
     Instruction,
-    Payload,
     ReduceGradients,
     StartReceive,
     StartSend,
@@ -45,19 +44,11 @@ def peer_of(plan: RankPlan, instruction: Instruction) -> int | None:
     match instruction:
         case StartSend() | StartReceive():
             return instruction.peer
-        case WaitSend(i, payload):
-            return _peer_of_start(plan, StartSend, i, payload)
-        case WaitReceive(i, payload):
-            return _peer_of_start(plan, StartReceive, i, payload)
+        case WaitSend(i, payload) | WaitReceive(i, payload):
+            kind = StartSend if isinstance(instruction, WaitSend) else StartReceive
+            starts = (each for each in plan.instructions if isinstance(each, kind))
+            # A wait does not name the peer.
+            own = (each.peer for each in starts if (each.microbatch, each.payload) == (i, payload))
+            return next(own, None)
         case _:
             return None
-
-
-def _peer_of_start(
-    plan: RankPlan, kind: type[StartSend | StartReceive], microbatch: int, payload: Payload
-) -> int | None:
-    """The peer of a transfer's start, because a wait does not name it."""
-    for other in plan.instructions:
-        if isinstance(other, kind) and (other.microbatch, other.payload) == (microbatch, payload):
-            return other.peer
-    return None

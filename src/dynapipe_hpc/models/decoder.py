@@ -8,8 +8,8 @@ from torch.nn import functional
 
 from dynapipe_hpc.architecture.decoder import DecoderShape
 from dynapipe_hpc.architecture.model_shape import ModelShape
-from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
-from dynapipe_hpc.models.batch import Batch, IterationTokens, collate
+from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.models.batch import Batch
 from dynapipe_hpc.models.dropout import Dropout
 from dynapipe_hpc.models.family import StageOfFamily
 from dynapipe_hpc.models.head import Head
@@ -150,9 +150,6 @@ class DecoderStage(StageOfFamily):
 
     def deviation(self, shape: ModelShape) -> Deviation:
         return gpt_deviation(shape.n_layers)
-
-    def collate(self, microbatch: MicroBatch, tokens: IterationTokens) -> Batch:
-        return collate(microbatch, tokens, reads=self.is_first or self.is_last, drops=self.drops)
 
     def run(self, activation: Tensor | None, batch: Batch, recompute: Recompute) -> Tensor:
         stream = residual_stream(self._shards, *batch.size, batch.keys)

@@ -13,7 +13,7 @@ from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.models.attention import choose_kernels, packed_obstacle
-from dynapipe_hpc.models.batch import Batch, IterationTokens
+from dynapipe_hpc.models.batch import Batch, IterationTokens, collate
 from dynapipe_hpc.models.dropout import set_dropout
 from dynapipe_hpc.models.initialize import Deviation, initialize
 from dynapipe_hpc.models.sharding.sharded_linear import ShardedLinear
@@ -81,9 +81,9 @@ class StageOfFamily(nn.Module, ABC):
     def deviation(self, shape: ModelShape) -> Deviation:
         """Standard deviations of initial weights."""
 
-    @abstractmethod
     def collate(self, microbatch: MicroBatch, tokens: IterationTokens) -> Batch:
-        """The batch that `run` needs of a micro-batch."""
+        """The batch that `run` needs of a micro-batch; by default that of a decoder-only model."""
+        return collate(microbatch, tokens, reads=self.is_first or self.is_last, drops=self.drops)
 
     @abstractmethod
     def run(self, activation: Tensor | None, batch: Batch, recompute: Recompute) -> Tensor:

@@ -14,8 +14,8 @@ from dynapipe_hpc.architecture.blocks import LOGITS_AT_ONCE
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.transformers import TransformersShape, first_line
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
-from dynapipe_hpc.models.batch import Batch, IterationTokens, collate
+from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.models.batch import Batch
 from dynapipe_hpc.models.family import StageOfFamily, UnsetWeights
 from dynapipe_hpc.models.head import Vocabulary, linear_cross_entropy
 from dynapipe_hpc.models.initialize import Deviation, gpt_deviation
@@ -96,9 +96,6 @@ class TransformersStage(StageOfFamily):
 
     def deviation(self, shape: ModelShape) -> Deviation:
         return gpt_deviation(shape.n_layers)
-
-    def collate(self, microbatch: MicroBatch, tokens: IterationTokens) -> Batch:
-        return collate(microbatch, tokens, reads=self.is_first or self.is_last, drops=False)
 
     def run(self, activation: Tensor | None, batch: Batch, recompute: Recompute) -> Tensor:
         current = _Pass(None if self.is_first else activation, batch, recompute)
