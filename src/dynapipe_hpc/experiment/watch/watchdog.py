@@ -67,7 +67,7 @@ class Watchdog:
         # Processes in other containers are left out, as their process ids mean nothing here.
         self._neighbours = [n for n in every if n.names == names and n.rank != job.rank]
         self._awake_s = 0.0
-        self._stopped = threading.Event()
+        self._stop = os.eventfd(0)
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def __enter__(self) -> Self:
@@ -75,25 +75,26 @@ class Watchdog:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stopped.set()
+        os.eventfd_write(self._stop, 1)  # ends a tick at once
         self._thread.join()
+        os.close(self._stop)
 
     def _watch(self) -> None:
         neighbours = _open_processes(self._neighbours)
         processes = select.poll()
-        for process in neighbours:
-            processes.register(process, select.POLLIN)
-        while not self._stopped.is_set():
-            started_s = time.monotonic()
-            gone = processes.poll(1e3 * _TICK_S)
+        for file in (self._stop, *neighbours):
+            processes.register(file, select.POLLIN)
+        started_s = time.monotonic()
+        while not (gone := dict(processes.poll(1e3 * _TICK_S))).get(self._stop):
             # Time in which this process itself was stopped says nothing about the others.
             self._awake_s += min(time.monotonic() - started_s, _MAX_TICK_S)
             self._look()
-            if gone and not self._stopped.is_set():
-                self._end_because_of(neighbours[gone[0][0]])
+            for process in gone:
+                self._end_because_of(neighbours[process])
             self._tell_if_stuck()
             if self._is_late():
                 self._end_because_of_time()
+            started_s = time.monotonic()
         for process in neighbours:
             os.close(process)
 
