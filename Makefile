@@ -17,7 +17,7 @@ endif
 export OMP_NUM_THREADS ?= 1
 
 .DELETE_ON_ERROR:
-.PHONY: help setup reference build dist lock demo demo-t5 demo-finetune demo-preferences reproduce test test-reference test-slow mutants test-python test-cpp test-mpi test-mpich slurm-test exactness fuzz kill-test bad-input-test gpu-wheels gpu-check gpu-rehearsal check format docs docs-reference clean
+.PHONY: help setup reference build dist lock demo demo-t5 demo-finetune demo-preferences reproduce test test-reference test-slow mutants test-python test-cpp test-mpi test-mpich slurm-test exactness fuzz kill-test bad-input-test gpu-wheels gpu-check gpu-rehearsal check lint types format docs docs-reference clean
 
 help:
 	@echo "make demo     train on a demo corpus with four batch rules and compare them (a few minutes)"
@@ -291,13 +291,17 @@ $(MPICH)/.ready: constraints.txt | $(VENV)/.ready
 	$(PIP_INSTALL) --no-deps --no-warn-script-location --prefix $(MPICH) mpich
 	touch $@
 
-check: setup
+check: lint types
+
+lint: setup
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/clang-format --dry-run --Werror $(CPP)
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tests/check_words.py
+
+types: setup
+	$(BIN)/mypy
 
 format: setup
 	$(BIN)/ruff check --fix
