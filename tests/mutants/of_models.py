@@ -216,7 +216,7 @@ MODELS = (
          "weights of every slice are those of the first",
          "slices_may_have_others_beside_them_and_split_backward_passes")),
     *of("models/dropout.py", "tests/end_to_end/test_sliced_exactness.py",
-        ("torch.arange(first, first + end - start)", "torch.arange(end - start)",
+        ("np.arange(first, first + end - start)", "np.arange(end - start)",
          "dropout of slices begins anew",
          "slices_may_have_others_beside_them_and_split_backward_passes")),
     *of("models/dropout.py", "tests/end_to_end/test_exactness.py",

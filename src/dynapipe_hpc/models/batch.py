@@ -277,7 +277,8 @@ def collate_both_sides(
     }
 
     def padded(text: IntegerArray, n_tokens: int) -> IntegerArray:
-        return np.pad(text, (0, n_tokens - len(text)), constant_values=tokens.padding_id)
+        n_missing = n_tokens - len(text)
+        return np.concatenate([text, [tokens.padding_id] * n_missing]) if n_missing else text
 
     def inputs_of(sample: Sample) -> Sequence[Any]:
         return [padded(texts[sample.sample_id][0], n_inputs[sample.sample_id])]

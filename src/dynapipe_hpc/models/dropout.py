@@ -14,6 +14,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd import Function
@@ -35,19 +36,19 @@ def dropout_keys(
     """
     if iteration is None:
         return None
-    keys = torch.zeros(len(rows), row_tokens, dtype=torch.int64)
-    of_iteration = _hash_stepped(torch.tensor(iteration))
+    owners, positions = np.full((2, len(rows), row_tokens), -1)
     for row, sample_ids in enumerate(rows):
         start = 0
         for sample_id in sample_ids:
             # A sample without input reads a position all the same, if its row has room.
             first, n = held[sample_id].start, len(held[sample_id])
             end = min(start + max(n, 1), row_tokens)
-            of_sample = _hash_stepped(of_iteration ^ sample_id)
-            positions = torch.arange(first, first + end - start)
-            keys[row, start:end] = _hash_stepped(of_sample ^ positions)
+            owners[row, start:end] = sample_id
+            positions[row, start:end] = np.arange(first, first + end - start)
             start += n
-    return keys
+    of_samples = _hash_stepped(_hash_stepped(torch.tensor(iteration)) ^ torch.from_numpy(owners))
+    keys = _hash_stepped(of_samples ^ torch.from_numpy(positions))
+    return keys.masked_fill_(torch.from_numpy(owners < 0), 0)
 
 
 class Dropout(nn.Module):
