@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dynapipe_hpc.data.microbatch import DenseRows, PackedRow, PaddedRows
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.models.batch import NO_SAMPLE, IterationTokens, collate
+from dynapipe_hpc.models.batch import NO_SAMPLE, IterationTokens, collate, collate_both_sides
 from dynapipe_hpc.models.documents import Documents, LengthGroups, padded_lengths, segments_of
 
 CPU = torch.device("cpu")
@@ -130,6 +130,17 @@ def test_a_padded_row_holds_one_sample_and_padding() -> None:
     assert batch.labels.ids.tolist() == [[10, 11, 15, START], [25, 26, START, START]]
     assert batch.labels.weights.tolist() == [[0, 0, 0.5, 0], [0.25, 0.25, 0, 0]]
     assert batch.labels.sample_ids.tolist() == [[1, 1, 1, NO_SAMPLE], [2, 2, NO_SAMPLE, NO_SAMPLE]]
+
+
+def test_a_packed_row_may_hold_a_sample_twice_as_profiles_do() -> None:
+    batch = collate(PackedRow((1, 1), 8, (0, 3, 6)), TOKENS)
+    assert batch.tokens is not None
+    assert batch.tokens.tolist() == [[*[START, 10, 11] * 2, START, START]]
+    pair = PackedRow((1, 1), 4, (0, 2, 4), target_tokens=2, target_offsets=(0, 1, 2))
+    source = collate_both_sides(pair, TOKENS).source
+    assert source is not None
+    assert source.tokens is not None
+    assert source.tokens.tolist() == [[10, 11, 10, 11]]
 
 
 def test_a_dense_row_holds_samples_one_after_the_other() -> None:
