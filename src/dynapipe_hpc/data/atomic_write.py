@@ -3,7 +3,6 @@
 import errno
 import os
 import re
-import secrets
 import shutil
 import stat
 import time
@@ -55,7 +54,7 @@ def new_folder(path: Path) -> Iterator[Path]:
     if os.path.lexists(path):
         raise InputError(f"{path}: already exists; name another output, or remove it first")
     check_replaceable(path)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
+    temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}.partial")
     with writing(path):
         temporary.mkdir()
         try:
@@ -103,7 +102,7 @@ def unfinished(folder: Path, *names: str) -> list[Path]:
 
 
 def _create_beside(path: Path) -> tuple[int, Path]:
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
+    temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}.partial")
     return os.open(temporary, _CREATE, 0o666), temporary
 
 
