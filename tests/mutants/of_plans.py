@@ -196,8 +196,6 @@ PLAN = (
          "a sample is recomputed as a whole or not",
          "windows_of_slices_cost_what_their_micro_batches_do")),
     *of("planner/choose/best_of_search.py", "tests/planner/test_slices.py",
-        ("(len(layouts) > 1 or not sliced)", "True", "more orders than sliced samples need",
-         "equal_halves_are_an_order_besides_where_rows_may_be_padded"),
         ('if slices != "auto" or', "if", "a number of tokens may cut no sample",
          "a_number_of_tokens_cuts_every_longer_sample"),
         ('self.slices if self._may_be_adaptive else "off"', "self.slices",

@@ -116,19 +116,6 @@ def test_a_long_sample_runs_as_slices_where_the_plan_ends_sooner(
     assert len(used) - len(set(used)) == sum(len(s) - 1 for s in slices_of(sliced).values())
 
 
-@pytest.mark.parametrize(
-    ("layouts", "n"), [((Layout.PACKED,), 2), ((Layout.PADDED, Layout.PACKED), 3)]
-)
-def test_equal_halves_are_an_order_besides_where_rows_may_be_padded(
-    layouts: Sequence[Layout], n: int
-) -> None:
-    cluster = cluster_of(4)
-    samples = samples_of(LONG_TAIL)
-    tables = [*search_spaces(samples, cost_of(cluster), cluster, layouts=layouts, slices="auto")]
-    assert len(tables) == n
-    assert tables[0].sliced.cuts
-
-
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**6))
 def test_no_plan_is_longer_than_without_slices(seed: int) -> None:

@@ -196,28 +196,57 @@ class Search {
     std::vector<std::uint32_t> list_;
 };
 
+/// The least time from the first pass to the last of a window that holds the first sample, if none
+/// has slices: no plan is shorter.
+double least_trip_ms(const ReplicaSimulator& simulator) {
+    const WindowCosts& windows = simulator.windows();
+    const Link& link = simulator.link();
+    double least_ms = windows.first_slice.empty() ? kNever : 0.0;
+    for (std::size_t mode = 0; mode < windows.n_modes; ++mode) {
+        for (const std::int32_t cell : windows.row(0, mode)) {
+            double trip_ms = 0.0;
+            for (std::size_t s = 0; cell >= 0 && s < windows.costs.n_stages; ++s) {
+                const PassCosts& cost = windows.costs.at(static_cast<std::size_t>(cell), s);
+                trip_ms += cost.forward_ms + cost.backward_ms - cost.weight_ms;
+                if (s + 1 < windows.costs.n_stages) {
+                    trip_ms += 2 * (link.latency_ms + cost.boundary_bytes / link.bytes_per_ms);
+                }
+            }
+            least_ms = cell >= 0 ? std::min(least_ms, trip_ms) : least_ms;
+        }
+    }
+    return least_ms < kNever ? least_ms : 0.0;
+}
+
 }  // namespace
 
 std::vector<std::vector<FoundPlan>> find_plans(std::span<ReplicaSimulator* const> simulators,
                                                std::span<const double> slowness, std::size_t effort,
                                                std::uint64_t seed) {
     std::deque<Search> searches;
-    double best_ms = kNever;
+    std::vector<Search*> of_tables;
+    double best_ms = kNever, best_start_ms = kNever;
     for (ReplicaSimulator* simulator : simulators) {
+        if (least_trip_ms(*simulator) > best_start_ms) {
+            of_tables.push_back(nullptr);
+            continue;
+        }
         std::vector<Assignment> starts;
         for (ConstructedPlan& plan : construct_plans(*simulator, slowness)) {
             starts.push_back(std::move(plan.replicas));
         }
         Search& search = searches.emplace_back(*simulator, starts, slowness, seed);
+        of_tables.push_back(&search);
+        best_start_ms = std::min(best_start_ms, search.best_ms());
         search.improve(std::min(effort, kCompared));
         best_ms = std::min(best_ms, search.best_ms());
     }
     std::vector<std::vector<FoundPlan>> found;
-    for (Search& search : searches) {
-        if (search.best_ms() <= kNear * best_ms) {
-            search.improve(effort);
+    for (Search* search : of_tables) {
+        if (search != nullptr && search->best_ms() <= kNear * best_ms) {
+            search->improve(effort);
         }
-        found.push_back(search.found());
+        found.push_back(search == nullptr ? std::vector<FoundPlan>{} : search->found());
     }
     return found;
 }

@@ -38,7 +38,9 @@ struct FoundPlan {
 ///
 /// Of several tables of windows, as of samples in several orders, all are searched for as long as
 /// the first two rounds take, and then those whose best plans are at most 1.003 times as long as
-/// the best of all. That does not depend on the effort.
+/// the best of all. That does not depend on the effort. A table is left out if its first sample,
+/// the longest, alone takes longer through the stages and back than the best start of those before
+/// it.
 ///
 /// @param simulators  of the tables, at least one; they have simulated nothing yet.
 /// @param slowness   (n_replicas,): by what the passes of each replica take longer, >= 1; from one
@@ -46,7 +48,8 @@ struct FoundPlan {
 /// @param effort     passes to schedule in rounds for every table; the last move of a round may
 ///                   exceed it.
 /// @return           per table, the best start, followed by the improvements that rounds within
-///                   `effort` found, the best last; no replica is empty.
+///                   `effort` found, the best last; nothing of a table that is left out; no replica
+///                   is empty.
 /// @throws std::invalid_argument  if a window of one sample has no cell, or does not fit.
 std::vector<std::vector<FoundPlan>> find_plans(std::span<ReplicaSimulator* const> simulators,
                                                std::span<const double> slowness, std::size_t effort,

@@ -108,8 +108,8 @@ def search_spaces(
     Packed rows have an order of their own besides, in which windows of many samples are about
     equal: that counts where many replicas share the work, or where time rises in a step, as on a
     GPU that waits for launches. If some samples are worth slices, windows in which they run as such
-    come first, and in place of that order if all rows are packed; they are the only ones if these
-    samples cannot run whole, or are to be slices of so many tokens.
+    come first; they are the only ones if these samples cannot run whole, or are to be slices of so
+    many tokens.
 
     `samples`: Samples of the iteration, in any order. Raises `DoesNotFitError` or
     `NotMeasuredError`: A sample cannot run. Raises `TooFewMicroBatchesError`: There are fewer
@@ -135,7 +135,7 @@ def search_spaces(
     elif may_slice:
         check_samples(tables[0], cost, cluster, token_multiple, may_slice=True)
     yield from tables
-    if Layout.PACKED in layouts and (len(layouts) > 1 or not sliced):
+    if Layout.PACKED in layouts:
         packed = price(halved(plainest), layouts=[Layout.PACKED], may_misfit=True)
         if packed.every_sample_runs:
             yield packed
