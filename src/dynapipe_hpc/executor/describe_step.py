@@ -48,7 +48,8 @@ def peer_of(plan: RankPlan, instruction: Instruction) -> int | None:
             kind = StartSend if isinstance(instruction, WaitSend) else StartReceive
             starts = (each for each in plan.instructions if isinstance(each, kind))
             # A wait does not name the peer.
-            own = (each.peer for each in starts if (each.microbatch, each.payload) == (i, payload))
-            return next(own, None)
+            own_transfer = (i, payload)
+            peers = (s.peer for s in starts if (s.microbatch, s.payload) == own_transfer)
+            return next(peers, None)
         case _:
             return None

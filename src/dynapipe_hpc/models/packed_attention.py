@@ -314,13 +314,15 @@ def _probe_obstacle(device: torch.device, dtype: torch.dtype, head_size: int) ->
     ]
     queries, keys = (Documents.from_lengths(n).to(device) for n in (_PROBE_QUERIES, _PROBE_KEYS))
     try:
-        found = _with_gradients(drawn, lambda *x: packed_attention(*x, queries=queries, keys=keys))
-    except RuntimeError as error:  # also of what is not implemented for the device
+        computed = _with_gradients(
+            drawn, lambda *x: packed_attention(*x, queries=queries, keys=keys)
+        )
+    except RuntimeError as error:  # as torch raises where a device lacks the kernel, too
         reason = str(error).partition("\n")[0]
         return f"torch {torch.__version__} cannot run it here ({reason}): install a build with it"
-    wanted = _with_gradients([each.float() for each in drawn], _written_out)
+    expected = _with_gradients([each.float() for each in drawn], _written_out)
     # Norms, as single numbers of 16 bits are off by more the larger they are.
-    off = max(float((a - b).norm() / b.norm()) for a, b in zip(found, wanted, strict=True))
+    off = max(float((a - b).norm() / b.norm()) for a, b in zip(computed, expected, strict=True))
     if off <= _MAX_PROBE_ERROR:
         return ""
     return (

@@ -113,7 +113,7 @@ class LongestTrip(NamedTuple):
 
 
 class LowerBound(NamedTuple):
-    """Times that no plan of a kind can beat.
+    """Times that no plan can beat, see `lower_bound`.
 
     `iteration_ms`: Lower bound on the time of an iteration, the update at its end included.
     `longest_trip_ms`: Round trip of the longest sample through the stages, which is part of that
