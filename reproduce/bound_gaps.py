@@ -43,7 +43,7 @@ def figure(results: Path = RESULTS / "bound_gaps.json") -> Figure:
         "How much shorter could an iteration be at most?",
         "Predicted: the paper's GPT batches on four stages, padded and packed rows, split backward "
         f"passes, medians of three batches, computed {found.where}.",
-        "Gaps of a few percent that shrink with the effort of the search (400,000 by default); "
+        "Gaps of a few percent that shrink with the effort of the search (100,000 by default); "
         "where one long sample sets the time, the bound is far below what is possible. The trip is "
         "the share of the iteration that the longest sample's own way through the stages takes, "
         "which is part of the bound: only plans that cut samples could be shorter.",
