@@ -9,6 +9,9 @@ import tomllib
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+
+from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.report.timeline import compare_svg, plan_svg
 
 ROOT = Path(__file__).parents[2]
@@ -30,6 +33,19 @@ def test_the_example_prints_what_is_below_it() -> None:
     with contextlib.redirect_stdout(output):
         exec(compile(example, "library.md", "exec"), {})  # noqa: S102 - our own file
     assert output.getvalue() == printed
+
+
+def test_the_first_command_plans_as_is_printed_below_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (lengths,) = re.findall(r"^\$ echo '(.*)' > lengths.json$", README, re.MULTILINE)
+    line = r"^\$ dynapipe-hpc (plan .*)\n(.*), planned in"
+    ((command, printed),) = re.findall(line, README, re.MULTILINE)
+    monkeypatch.chdir(tmp_path)
+    Path("configs").symlink_to(ROOT / "configs")
+    Path("lengths.json").write_text(lengths, encoding="utf-8")
+    assert main(command.split()) == 0
+    assert capsys.readouterr().out.partition(", planned in")[0] == printed
 
 
 def pictures() -> ModuleType:
