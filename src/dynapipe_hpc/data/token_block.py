@@ -1,7 +1,7 @@
 """Blocks of tokenized samples on their way into a dataset."""
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import chain, pairwise
@@ -26,12 +26,9 @@ def token_type(vocab_size: int) -> np.dtype[np.unsignedinteger]:
     return np.dtype("<u2" if vocab_size <= 2**16 else "<u4")
 
 
-def crc_of(lengths: bytes, spans: bytes, task: bytes, parts: Iterable[TokenArray]) -> int:
-    """CRC-32 of a sample: of `LENGTHS`, its spans (int32), its task (UTF-8) and its tokens."""
-    crc = zlib.crc32(task, zlib.crc32(spans, zlib.crc32(lengths)))
-    for tokens in parts:
-        crc = zlib.crc32(tokens.data, crc)
-    return crc
+def crc_of(lengths: bytes, spans: bytes, task: bytes, tokens: bytes) -> int:
+    """CRC-32 of a sample: of `LENGTHS`, its spans (int32), its task (UTF-8) and all its tokens."""
+    return zlib.crc32(tokens, zlib.crc32(task, zlib.crc32(spans, zlib.crc32(lengths))))
 
 
 @dataclass(frozen=True, slots=True)

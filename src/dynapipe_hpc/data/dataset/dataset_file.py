@@ -264,20 +264,20 @@ class DatasetFile:
         if recent == sample_id:
             return parts
         (*starts, span), (*ends, end_of_spans) = self._offsets[sample_id : sample_id + 2].tolist()
-        contents = self._read(sample_id, starts, ends)
-        tokens = np.frombuffer(b"".join(contents), self._type)
-        lengths = [len(content) // tokens.itemsize for content in contents]
+        lengths = [end - start for start, end in zip(starts, ends, strict=True)]
+        content = self._read(sample_id, starts, lengths)
         crc = crc_of(
             LENGTHS.pack(*lengths, *self._absent),
             self.spans.bounds[span:end_of_spans].tobytes() if span < end_of_spans else b"",
             self._tasks[self.task_ids[sample_id]],
-            (tokens,),
+            content,
         )
         if crc != self.crcs[sample_id]:
             raise DamagedSampleError(
                 f"{self.path}: sample {sample_id} is damaged; restore the file from a copy, or run "
                 "dynapipe-hpc preprocess again (dynapipe-hpc inspect --verify finds all of them)"
             )
+        tokens = np.frombuffer(content, self._type)
         # A device would stop at such a token without saying where it is. (`argmax` takes a fifth of
         # the time of `max`.)
         if (largest := tokens[tokens.argmax()]) >= self.vocab_size:
@@ -292,25 +292,26 @@ class DatasetFile:
         self._recent = sample_id, parts
         return parts
 
-    def _read(self, sample_id: int, starts: Sequence[int], ends: Sequence[int]) -> list[bytes]:
+    def _read(self, sample_id: int, starts: Sequence[int], lengths: Sequence[int]) -> bytes:
         # In memory of their own: a map would end the process where a file was cut off, and change
         # with it after it was checked.
         size, fd = self._type.itemsize, self._file.fileno()
         try:
-            contents = [
-                os.pread(fd, size * (end - start), place + size * start)
-                for (place, _), start, end in zip(self.places, starts, ends, strict=True)
+            parts = [
+                os.pread(fd, size * n_tokens, place + size * start)
+                for (place, _), start, n_tokens in zip(self.places, starts, lengths, strict=True)
             ]
         except OSError as error:
             raise InputError(
                 f"{self.path}: cannot read sample {sample_id}: {error.strerror}"
             ) from None
-        if sum(map(len, contents)) < size * (sum(ends) - sum(starts)):
+        content = b"".join(parts)
+        if len(content) < size * sum(lengths):
             raise InputError(
                 f"{self.path}: cannot read sample {sample_id}: the file has been truncated to "
                 f"{os.lseek(fd, 0, os.SEEK_END):,} bytes since it was opened"
             )
-        return contents
+        return content
 
 
 class DamagedSampleError(InputError):
