@@ -3,6 +3,7 @@
 import os
 import platform
 import subprocess
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -56,6 +57,7 @@ def _processor() -> str:
     return next(names, platform.machine())
 
 
+@cache
 def _commit() -> str:
     """Commit of the running source tree; "unknown" outside of a repository."""
     source = Path(dynapipe_hpc.__file__)
