@@ -55,13 +55,13 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.choose.chooser import Chooser
+from dynapipe_hpc.planner.choose.config import SearchConfig
 from dynapipe_hpc.planner.config import PlannerConfig
 from dynapipe_hpc.planner.cost.analytic import analytic_cost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.table.profile_table import LayerProfile, ProfileTable
 from dynapipe_hpc.planner.from_config import chooser
 from dynapipe_hpc.planner.make_plans import Planner
-from dynapipe_hpc.planner.search.config import SearchConfig
 from measured import print_table, write_json
 
 sys.path.insert(0, str(Path(__file__).parents[1]))

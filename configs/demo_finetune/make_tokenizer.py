@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from dynapipe_hpc.data.demo.corpus import demo_chats, demo_samples
+from dynapipe_hpc.data.demo_corpus import demo_chats, demo_samples
 
 FOLDER = Path(__file__).parent / "tokenizer"
 START, END, N_TOKENS = "<|im_start|>", "<|im_end|>", 512

@@ -17,10 +17,10 @@ from dynapipe_hpc.planner.baselines.config import PackedBalancedConfig
 from dynapipe_hpc.planner.baselines.every_mode import OneModeSearch
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
 from dynapipe_hpc.planner.choose.chooser import Chooser
+from dynapipe_hpc.planner.choose.config import SearchConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.schedule.adaptive import adaptive
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
-from dynapipe_hpc.planner.search.config import SearchConfig
 
 COST = linear_cost(recomputes=True)
 SCHEDULE_RULES = [one_f_one_b, adaptive]

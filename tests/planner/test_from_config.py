@@ -19,6 +19,7 @@ from dynapipe_hpc.planner.baselines.config import DensePackingConfig
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
 from dynapipe_hpc.planner.choose.choice import Candidate, Choice, Infeasible
 from dynapipe_hpc.planner.choose.chooser import Chooser
+from dynapipe_hpc.planner.choose.config import SearchConfig
 from dynapipe_hpc.planner.config import PlannerConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.from_config import RULES, chooser
@@ -26,7 +27,6 @@ from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
 from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline
 from dynapipe_hpc.planner.schedule.update import iteration_ms
-from dynapipe_hpc.planner.search.config import SearchConfig
 
 SMALL = Cluster(n_stages=1, device_memory_bytes=1000)
 

@@ -25,13 +25,13 @@ from dynapipe_hpc.planner.baselines.config import BaselineConfig
 from dynapipe_hpc.planner.batch.config import DynamicConfig, LayoutName
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
+from dynapipe_hpc.planner.choose.config import SearchConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.from_config import RULES, dynamic_chooser, schedule_rules
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.config import RuleName, ScheduleConfig
 from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
 from dynapipe_hpc.planner.schedule.simulate import simulate
-from dynapipe_hpc.planner.search.config import SearchConfig
 
 ROOMY = Cluster(n_replicas=2, n_stages=2, device_memory_bytes=1_000_000)
 

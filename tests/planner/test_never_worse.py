@@ -21,6 +21,7 @@ from dynapipe_hpc.planner.baselines.baseline import Baseline
 from dynapipe_hpc.planner.baselines.config import BaselineConfig
 from dynapipe_hpc.planner.batch.config import DynamicConfig, RecomputeChoice
 from dynapipe_hpc.planner.choose.chooser import Chooser
+from dynapipe_hpc.planner.choose.config import SearchConfig
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.cost.profiled import profiled_cost
@@ -31,7 +32,6 @@ from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline, schedule_pipeline
 from dynapipe_hpc.planner.schedule.update import iteration_ms
-from dynapipe_hpc.planner.search.config import SearchConfig
 
 AMPLE_BYTES = 10**8
 NEAR_ENOUGH = 1.02

@@ -25,6 +25,7 @@ from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.plan.instruction import Payload
 from dynapipe_hpc.plan.text import grid
 from dynapipe_hpc.planner.batch.config import DynamicConfig
+from dynapipe_hpc.planner.choose.config import SearchConfig
 from dynapipe_hpc.planner.config import PlannerConfig
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.from_config import read_cost_table
@@ -33,7 +34,6 @@ from dynapipe_hpc.planner.cost.table.profile_file import write_table
 from dynapipe_hpc.planner.from_config import read_costs
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.plan_iteration import plan_iteration
-from dynapipe_hpc.planner.search.config import SearchConfig
 
 GPT = GptShape(n_layers=4, hidden_size=64, n_heads=4, ffn_size=256, vocab_size=1000, max_tokens=512)
 T5 = T5Shape.model_validate({**GPT.model_dump(exclude_defaults=True), "head_size": 16})

@@ -22,6 +22,7 @@ from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.slice_rule import MIN_SLICE_TOKENS, Cut, SliceRule, SliceSetting
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch, search_spaces
 from dynapipe_hpc.planner.choose.choice import Choice
+from dynapipe_hpc.planner.choose.config import SearchConfig
 from dynapipe_hpc.planner.cost.analytic import analytic_cost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.cost_model import (
@@ -43,7 +44,6 @@ from dynapipe_hpc.planner.schedule.schedule_rule import (
     ScheduleRule,
 )
 from dynapipe_hpc.planner.schedule.simulate import simulate
-from dynapipe_hpc.planner.search.config import SearchConfig
 
 SHAPE = LlamaShape(
     n_layers=8, hidden_size=512, n_heads=8, n_kv_heads=2, ffn_size=1536, vocab_size=1000,

@@ -298,7 +298,7 @@ def _check_for_files_only(arguments: argparse.Namespace) -> None:
     ],
 )
 def demo_corpus(arguments: argparse.Namespace) -> int:
-    from dynapipe_hpc.data.demo import corpus
+    from dynapipe_hpc.data import demo_corpus as corpus
 
     if arguments.chat and arguments.preferences:
         raise InputError("--chat and --preferences are two kinds of samples; leave one out")

@@ -17,9 +17,9 @@ from dynapipe_hpc.planner.baselines.config import (
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
 from dynapipe_hpc.planner.batch.slice_rule import SliceSetting
+from dynapipe_hpc.planner.choose.config import SearchConfig
 from dynapipe_hpc.planner.cost.config import CostConfig
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
-from dynapipe_hpc.planner.search.config import SearchConfig
 
 BatchConfig = Annotated[
     DynamicConfig | BaselineConfig,

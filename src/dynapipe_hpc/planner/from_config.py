@@ -13,6 +13,7 @@ from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.batch.slice_rule import SliceRule
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
 from dynapipe_hpc.planner.choose.chooser import Chooser
+from dynapipe_hpc.planner.choose.config import SearchConfig
 from dynapipe_hpc.planner.choose.forward_windows import ForwardWindows
 from dynapipe_hpc.planner.config import PlannerConfig
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
@@ -27,7 +28,6 @@ from dynapipe_hpc.planner.schedule.may_split import may_split
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
 from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
 from dynapipe_hpc.planner.schedule.zb_h1 import zb_h1
-from dynapipe_hpc.planner.search.config import SearchConfig
 
 RULES: Mapping[RuleName, ScheduleRule] = {
     "1f1b": one_f_one_b,

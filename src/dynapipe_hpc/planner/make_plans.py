@@ -1,4 +1,4 @@
-"""The method, from the samples of an iteration to the plans of all ranks."""
+"""Plans of all ranks, from the samples of an iteration."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

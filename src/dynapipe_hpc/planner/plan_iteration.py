@@ -13,6 +13,7 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.planner.batch.check_rows import check_rows
 from dynapipe_hpc.planner.batch.config import DynamicConfig
+from dynapipe_hpc.planner.choose.config import SearchConfig
 from dynapipe_hpc.planner.config import PlannerConfig
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.from_config import CostSource
@@ -20,7 +21,6 @@ from dynapipe_hpc.planner.cost.function_cost import FunctionCost
 from dynapipe_hpc.planner.from_config import dynamic_chooser, schedule_rules
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
-from dynapipe_hpc.planner.search.config import SearchConfig
 
 EVERY_MODE = AnalyticConfig(recompute=("none", "selective", "full"))
 """Estimates in which the planner may choose what each micro-batch recomputes."""

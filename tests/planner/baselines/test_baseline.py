@@ -20,12 +20,12 @@ from dynapipe_hpc.planner.batch.config import DynamicConfig, RecomputeChoice
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError
 from dynapipe_hpc.planner.choose.choice import Choice, Infeasible
 from dynapipe_hpc.planner.choose.chooser import Chooser
+from dynapipe_hpc.planner.choose.config import SearchConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.from_config import RULES, dynamic_chooser
 from dynapipe_hpc.planner.schedule.adaptive import adaptive
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
 from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
-from dynapipe_hpc.planner.search.config import SearchConfig
 
 COST = linear_cost(launch_ms=(3.0, 2.0), token_ms=(0.05, 0.04))
 ROOMY = Cluster(n_stages=2, n_replicas=2, device_memory_bytes=10**9)

@@ -21,6 +21,7 @@ from dynapipe_hpc.planner.batch.memory import activation_room_bytes
 from dynapipe_hpc.planner.batch.order import halved, order_samples, orders
 from dynapipe_hpc.planner.batch.row_length import padded_microbatch
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch, search_spaces
+from dynapipe_hpc.planner.choose.config import SearchConfig
 from dynapipe_hpc.planner.cost.analytic import analytic_cost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.cost_model import (
@@ -35,7 +36,6 @@ from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
 from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline
 from dynapipe_hpc.planner.schedule.schedule_rule import kernel_link
 from dynapipe_hpc.planner.schedule.update import extra_reduce_ms, reduced_ms
-from dynapipe_hpc.planner.search.config import SearchConfig
 
 COST = linear_cost((1.0, 2.0), (0.02, 0.03))
 Replicas = Sequence[Sequence[MicroBatch]]

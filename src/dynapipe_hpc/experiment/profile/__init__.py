@@ -1,1 +1,1 @@
-"""In: a worker per rank. Out: a cost table."""
+"""In: an experiment on all ranks. Out: a cost table."""

@@ -1,1 +1,1 @@
-"""In: a job and an experiment. Out: the worker of one rank."""
+"""In: a job and a configuration. Out: the device of a rank, and its channels to other ranks."""

@@ -1,1 +1,1 @@
-"""In: a worker per rank. Out: a run folder."""
+"""In: an experiment on all ranks. Out: a run folder."""

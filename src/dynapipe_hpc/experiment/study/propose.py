@@ -23,7 +23,7 @@ from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import ALTERNATIVES, load_config
 from dynapipe_hpc.experiment.study.predict import Variant, divisions
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.search.config import SearchConfig
+from dynapipe_hpc.planner.choose.config import SearchConfig
 from dynapipe_hpc.training.huggingface.origin import Origin, find_origin
 from dynapipe_hpc.training.huggingface.transformers import FAMILY
 

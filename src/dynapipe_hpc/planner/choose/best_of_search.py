@@ -23,13 +23,13 @@ from dynapipe_hpc.planner.batch.windows.price_windows import (
 from dynapipe_hpc.planner.batch.windows.slice_windows import with_slices
 from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
 from dynapipe_hpc.planner.choose.choice import Choice
+from dynapipe_hpc.planner.choose.config import SearchConfig
 from dynapipe_hpc.planner.choose.schedule_replicas import ReplicaScheduler
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
 from dynapipe_hpc.planner.schedule.may_split import may_split
 from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule, kernel_link
 from dynapipe_hpc.planner.schedule.update import extra_reduce_ms
-from dynapipe_hpc.planner.search.config import SearchConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from dynapipe_hpc.data.demo.corpus import (
+from dynapipe_hpc.data.demo_corpus import (
     FAMILIES,
     SLACK_BYTES,
     SOUNDS,

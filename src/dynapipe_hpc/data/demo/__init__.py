@@ -1,1 +1,0 @@
-"""In: a seed. Out: a demo corpus to try things with."""

@@ -1,1 +1,0 @@
-"""In: samples and the costs of their micro-batches. Out: the best plan of rules and search."""
