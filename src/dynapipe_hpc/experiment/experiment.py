@@ -327,7 +327,7 @@ class Experiment:
     def drop_slices(self) -> None:
         """Runs all samples whole from now on."""
         self.config = self.config.without_slices()
-        self.planner = self.planner_of(self.placement)
+        self.planner = self.planner.choosing_by(self.config.planner, self.config.data.max_tokens)
 
     def variant(self, config: ExperimentConfig) -> Self:
         """Another experiment with the same samples and costs, which are not read again."""

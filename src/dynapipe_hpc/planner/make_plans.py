@@ -113,7 +113,11 @@ class Planner:
     def corrected(self, config: PlannerConfig, corrections: Corrections, max_tokens: int) -> Self:
         """The same planner with the times of passes corrected."""
         cost = corrected_cost(self.cost, corrections)
-        return replace(self, chooser=chooser(config, cost, self.cluster, max_tokens), cost=cost)
+        return replace(self, cost=cost).choosing_by(config, max_tokens)
+
+    def choosing_by(self, config: PlannerConfig, max_tokens: int) -> Self:
+        """The same planner with other settings of rules and search."""
+        return replace(self, chooser=chooser(config, self.cost, self.cluster, max_tokens))
 
     def make_plans(self, iteration: int, samples: Sequence[Sample]) -> list[RankPlan]:
         """Plans one iteration: the best choice, written for every rank.
