@@ -15,12 +15,35 @@
 
 #include "dynapipe/cost/stage_costs.hpp"
 
+namespace pybind11::detail {
+
+/// Arguments are never converted: a silent copy would hide that the caller passed the wrong type or
+/// layout.
+template <typename T>
+struct pyobject_caster<array_t<T, array::c_style>> {
+    using type = array_t<T, array::c_style>;
+
+    bool load(handle source, bool /*convert*/) {
+        if (!type::check_(source)) {
+            return false;
+        }
+        value = reinterpret_borrow<type>(source);
+        return true;
+    }
+
+    static handle cast(const handle& source, return_value_policy /*policy*/, handle /*parent*/) {
+        return source.inc_ref();
+    }
+
+    PYBIND11_TYPE_CASTER(type, handle_type_name<type>::name);
+};
+
+}  // namespace pybind11::detail
+
 namespace arrays {
 
 namespace py = pybind11;
 
-// Arguments of these types are bound with noconvert: a silent copy would hide that the caller
-// passed the wrong type or layout.
 using Doubles = py::array_t<double, py::array::c_style>;
 using Bytes = py::array_t<std::int64_t, py::array::c_style>;
 using Numbers = py::array_t<std::uint32_t, py::array::c_style>;
@@ -203,15 +226,26 @@ inline std::size_t check_orders(const Codes& orders, std::vector<py::ssize_t> le
     return static_cast<std::size_t>(n_passes);
 }
 
-/// Copies a result out of the kernel, as rows of equal length.
+/// A result of a kernel as an array, without a copy.
 template <typename T>
-py::array_t<T> matrix(const std::vector<T>& entries, std::size_t n_rows) {
-    return py::array_t<T>({n_rows, entries.size() / n_rows}, entries.data());
+py::array_t<T> owned(std::vector<T> entries, const Shape& shape) {
+    auto* held = new std::vector<T>(std::move(entries));
+    const py::capsule owner(held, [](void* array) { delete static_cast<std::vector<T>*>(array); });
+    return py::array_t<T>(shape, held->data(), owner);
 }
 
 template <typename T>
-py::array_t<T> vector(const std::vector<T>& entries) {
-    return py::array_t<T>(entries.size(), entries.data());
+py::array_t<T> owned(std::vector<T> entries) {
+    const auto size = static_cast<py::ssize_t>(entries.size());
+    return owned(std::move(entries), {size});
+}
+
+/// The same as rows of equal length.
+template <typename T>
+py::array_t<T> matrix(std::vector<T> entries, std::size_t n_rows) {
+    const std::size_t n_columns = entries.size() / n_rows;
+    return owned(std::move(entries),
+                 {static_cast<py::ssize_t>(n_rows), static_cast<py::ssize_t>(n_columns)});
 }
 
 /// A property that shows a vector of a bound struct as an array, without a copy.

@@ -185,38 +185,32 @@ void bind_costs(py::module_& m) {
                                   "Costs of micro-batches on every stage; see "
                                   "dynapipe/cost/stage_costs.hpp.\n\n"
                                   "The arrays become read-only.")
-        .def(py::init<arrays::Doubles, arrays::Kinds>(), py::arg("costs").noconvert(),
-             py::arg("kind_of_stage").noconvert() = py::none());
+        .def(py::init<arrays::Doubles, arrays::Kinds>(), py::arg("costs"),
+             py::arg("kind_of_stage") = py::none());
     py::class_<windows::HeldCosts>(m, "WindowCosts",
                                    "Costs of all micro-batches of neighbouring samples; see "
                                    "dynapipe/batch/window_costs.hpp.\n\n"
                                    "The arrays become read-only.")
         .def(py::init<arrays::HeldTable, windows::Integers, windows::Spans, windows::Integers,
                       windows::Integers, windows::Counts>(),
-             py::arg("costs"), py::arg("cells").noconvert(), py::arg("spans").noconvert(),
-             py::arg("row_of_sample").noconvert(),
-             py::arg("first_slice").noconvert() = windows::Integers(0),
-             py::arg("later_slices").noconvert() = windows::Counts(0));
-    m.def("interpolate_costs", &interpolate, py::arg("rows").noconvert(),
-          py::arg("row_tokens").noconvert(), py::arg("target_tokens").noconvert(),
-          py::arg("points").noconvert(), py::arg("most_tokens").noconvert(),
-          py::arg("boundary_bytes_per_token").noconvert(), py::arg("shape_rows").noconvert(),
-          py::arg("shape_row_tokens").noconvert(), py::arg("shape_target_tokens").noconvert(),
-          py::arg("costs").noconvert(),
+             py::arg("costs"), py::arg("cells"), py::arg("spans"), py::arg("row_of_sample"),
+             py::arg("first_slice") = windows::Integers(0),
+             py::arg("later_slices") = windows::Counts(0));
+    m.def("interpolate_costs", &interpolate, py::arg("rows"), py::arg("row_tokens"),
+          py::arg("target_tokens"), py::arg("points"), py::arg("most_tokens"),
+          py::arg("boundary_bytes_per_token"), py::arg("shape_rows"), py::arg("shape_row_tokens"),
+          py::arg("shape_target_tokens"), py::arg("costs"),
           "Writes costs of micro-batches between the points of a grid to an array of shape "
           "(n_shapes, n_kinds, len(Cost)); see cost_grid.hpp.");
-    m.def("add_costs", &add, py::arg("costs").noconvert(), py::arg("others").noconvert(),
+    m.def("add_costs", &add, py::arg("costs"), py::arg("others"),
           "Adds the costs of other parts of the same stages; see cost_grid.hpp.");
-    m.def("estimate_costs", &estimate, py::arg("sides").noconvert(), py::arg("windows").noconvert(),
-          py::arg("needs").noconvert(), py::arg("own_bytes").noconvert(), py::arg("rates"),
-          py::arg("counts").noconvert(), py::arg("boundaries").noconvert(),
-          py::arg("n_rows").noconvert(), py::arg("row_tokens").noconvert(),
-          py::arg("target_tokens").noconvert(), py::arg("input_rows").noconvert(),
-          py::arg("costs").noconvert(),
+    m.def("estimate_costs", &estimate, py::arg("sides"), py::arg("windows"), py::arg("needs"),
+          py::arg("own_bytes"), py::arg("rates"), py::arg("counts"), py::arg("boundaries"),
+          py::arg("n_rows"), py::arg("row_tokens"), py::arg("target_tokens"), py::arg("input_rows"),
+          py::arg("costs"),
           "Writes estimated costs of micro-batches to an array of shape (n_shapes, n_kinds, "
           "len(Cost)); see estimate_costs.hpp.");
-    m.def("token_counts", &counts_of, py::arg("side"), py::arg("window"),
-          py::arg("n_rows").noconvert(), py::arg("row_tokens").noconvert(),
-          py::arg("target_tokens").noconvert(), py::arg("input_rows").noconvert(),
+    m.def("token_counts", &counts_of, py::arg("side"), py::arg("window"), py::arg("n_rows"),
+          py::arg("row_tokens"), py::arg("target_tokens"), py::arg("input_rows"),
           "Tokens and pairs of tokens of micro-batches; see estimate_costs.hpp.");
 }

@@ -140,19 +140,16 @@ std::int64_t peak_bytes(const Numbers& rows, const Bytes& bounds, const Bytes& s
 }  // namespace
 
 void bind_plan(py::module_& m) {
-    m.def("place_transfers", &place, py::arg("order").noconvert(), py::arg("end_ms").noconvert(),
-          py::arg("peers").noconvert(),
+    m.def("place_transfers", &place, py::arg("order"), py::arg("end_ms"), py::arg("peers"),
           "Writes the instructions of every stage; see dynapipe/plan/place_transfers.hpp.\n\n"
           "Returns per stage its rows of shape (n_instructions, 5).");
-    m.def("check_pipeline", &check, py::arg("rows").noconvert(), py::arg("ranks").noconvert(),
-          py::arg("bounds").noconvert(), py::arg("sizes").noconvert(),
-          py::arg("earlier_slice").noconvert(),
+    m.def("check_pipeline", &check, py::arg("rows"), py::arg("ranks"), py::arg("bounds"),
+          py::arg("sizes"), py::arg("earlier_slice"),
           "Checks the plans of a replica's stages; see dynapipe/plan/check_pipeline.hpp.\n\n"
           "Bounds are (limit, static) bytes per stage; sizes are stored, forward transient and\n"
           "backward transient bytes per stage and micro-batch; earlier_slice is the micro-batch\n"
           "with the slice before that of each, or itself. Returns None, or a fault (rule,\n"
           "stage, position, microbatch, detail).");
-    m.def("peak_bytes", &peak_bytes, py::arg("rows").noconvert(), py::arg("bounds").noconvert(),
-          py::arg("sizes").noconvert(),
+    m.def("peak_bytes", &peak_bytes, py::arg("rows"), py::arg("bounds"), py::arg("sizes"),
           "The largest memory of one stage's plan; see dynapipe/plan/check_pipeline.hpp.");
 }

@@ -15,7 +15,6 @@ namespace py = pybind11;
 namespace {
 
 using arrays::Doubles;
-using dynapipe::PricedWindows;
 using Counts = py::array_t<std::int64_t, py::array::c_style>;
 using Known = std::tuple<double, double, double>;
 
@@ -82,25 +81,22 @@ dynapipe::StageRoom room_of(const Doubles& room_bytes, const arrays::Kinds& kind
 }
 
 /// Costs as an array that keeps their table: whoever prices may keep the array, too.
-py::array_t<double> view(const dynapipe::CostBlock& costs, const arrays::Shape& shape) {
+py::array_t<double> view(const dynapipe::CostBlock& costs, std::size_t n_costs,
+                         const dynapipe::StageRoom& stages) {
     using Table = std::shared_ptr<std::vector<dynapipe::PassCosts>>;
     const py::capsule owner(new Table(costs.table),
                             [](void* table) { delete static_cast<Table*>(table); });
+    const arrays::Shape shape{static_cast<py::ssize_t>(n_costs),
+                              static_cast<py::ssize_t>(stages.n_kinds), arrays::kCosts};
     return py::array_t<double>(shape, reinterpret_cast<double*>(costs.data()), owner);
 }
 
-struct Priced {
-    PricedWindows windows;
-    std::size_t n_kinds;
-    std::size_t n_modes;  ///< in all layouts
-};
-
-Priced price_windows(const Counts& inputs, const Counts& targets, const Counts& n_documents,
-                     const Counts& pairs, const Counts& begin,
-                     const std::vector<std::pair<bool, double>>& layouts,
-                     std::int64_t token_multiple, const Known& known, const Doubles& room_bytes,
-                     const arrays::Kinds& kind_of_stage, std::size_t n_modes,
-                     const py::function& price) {
+py::tuple price_windows(const Counts& inputs, const Counts& targets, const Counts& n_documents,
+                        const Counts& pairs, const Counts& begin,
+                        const std::vector<std::pair<bool, double>>& layouts,
+                        std::int64_t token_multiple, const Known& known, const Doubles& room_bytes,
+                        const arrays::Kinds& kind_of_stage, std::size_t n_modes,
+                        const py::function& price) {
     const auto samples = samples_of(inputs, targets, n_documents, pairs, begin);
     const auto stages = room_of(room_bytes, kind_of_stage);
     if (token_multiple < 1 || token_multiple > std::int64_t{1} << 31 || layouts.empty() ||
@@ -114,49 +110,26 @@ Priced price_windows(const Counts& inputs, const Counts& targets, const Counts& 
     const auto call = [&](std::size_t layout, std::size_t mode, const dynapipe::Shapes& shapes,
                           const dynapipe::CostBlock& costs) {
         const py::gil_scoped_acquire acquire;
-        const auto n = static_cast<py::ssize_t>(shapes.size());
-        const arrays::Shape shape{n, static_cast<py::ssize_t>(stages.n_kinds), arrays::kCosts};
-        price(layout, mode, arrays::vector(shapes.n_rows), arrays::vector(shapes.row_tokens),
-              arrays::vector(shapes.target_tokens), arrays::vector(shapes.input_rows),
-              view(costs, shape));
+        price(layout, mode, arrays::owned(shapes.n_rows), arrays::owned(shapes.row_tokens),
+              arrays::owned(shapes.target_tokens), arrays::owned(shapes.input_rows),
+              view(costs, shapes.size(), stages));
     };
-    const py::gil_scoped_release release;  // planner threads run side by side
-    return {dynapipe::price_windows(samples, rules, token_multiple, known_of(known), stages,
-                                    n_modes, call),
-            stages.n_kinds, rules.size() * n_modes};
-}
-
-template <typename T>
-py::array_t<T> shown(const py::object& self, const std::vector<T>& entries) {
-    return py::array_t<T>(static_cast<py::ssize_t>(entries.size()), entries.data(), self);
-}
-
-auto column(std::vector<double> dynapipe::Shapes::* member) {
-    return [member](const py::object& self) {
-        return shown(self, self.cast<const Priced&>().windows.shapes.*member);
-    };
-}
-
-template <typename T>
-auto whole(std::vector<T> PricedWindows::* member) {
-    return [member](const py::object& self) {
-        return shown(self, self.cast<const Priced&>().windows.*member);
-    };
-}
-
-py::array_t<double> costs_of(const py::object& self) {
-    const auto& priced = self.cast<const Priced&>();
-    const arrays::Shape shape{static_cast<py::ssize_t>(priced.windows.shapes.size()),
-                              static_cast<py::ssize_t>(priced.n_kinds), arrays::kCosts};
-    return view({priced.windows.costs, 0}, shape);
-}
-
-py::array_t<std::int64_t> spans_of(const py::object& self) {
-    const auto& priced = self.cast<const Priced&>();
-    const auto n_modes = static_cast<py::ssize_t>(priced.n_modes);
-    const auto n_spans = static_cast<py::ssize_t>(priced.windows.spans.size());
-    return py::array_t<std::int64_t>(arrays::Shape{n_modes, n_spans / n_modes / 2, 2},
-                                     priced.windows.spans.data(), self);
+    dynapipe::PricedWindows priced;
+    {
+        const py::gil_scoped_release release;  // planner threads run side by side
+        priced = dynapipe::price_windows(samples, rules, token_multiple, known_of(known), stages,
+                                         n_modes, call);
+    }
+    auto& [n_rows, row_tokens, target_tokens, input_rows] = priced.shapes;
+    const auto costs = view({priced.costs, 0}, priced.shapes.size(), stages);
+    const auto n_spans = static_cast<py::ssize_t>(priced.spans.size());
+    const auto all_modes = static_cast<py::ssize_t>(rules.size() * n_modes);
+    return py::make_tuple(
+        costs, arrays::owned(std::move(priced.cells)),
+        arrays::owned(std::move(priced.spans), {all_modes, n_spans / all_modes / 2, 2}),
+        arrays::owned(std::move(priced.row_of_bundle)), arrays::owned(std::move(n_rows)),
+        arrays::owned(std::move(row_tokens)), arrays::owned(std::move(target_tokens)),
+        arrays::owned(std::move(input_rows)));
 }
 
 using Sums = std::array<std::int64_t, 5>;
@@ -173,21 +146,13 @@ std::array<double, 4> equal_rows(std::int64_t row_tokens, std::int64_t target_to
 }  // namespace
 
 void bind_price_windows(py::module_& m) {
-    py::class_<Priced>(m, "PricedWindows", "See dynapipe/batch/price_windows.hpp.")
-        .def_property_readonly("costs", &costs_of)
-        .def_property_readonly("cells", whole(&PricedWindows::cells))
-        .def_property_readonly("row_of_bundle", whole(&PricedWindows::row_of_bundle))
-        .def_property_readonly("spans", &spans_of)
-        .def_property_readonly("n_rows", column(&dynapipe::Shapes::n_rows))
-        .def_property_readonly("row_tokens", column(&dynapipe::Shapes::row_tokens))
-        .def_property_readonly("target_tokens", column(&dynapipe::Shapes::target_tokens))
-        .def_property_readonly("input_rows", column(&dynapipe::Shapes::input_rows));
-    m.def("price_windows", &price_windows, py::arg("inputs").noconvert(),
-          py::arg("targets").noconvert(), py::arg("n_documents").noconvert(),
-          py::arg("pairs").noconvert(), py::arg("begin").noconvert(), py::arg("layouts"),
-          py::arg("token_multiple"), py::arg("known"), py::arg("room_bytes").noconvert(),
-          py::arg("kind_of_stage").noconvert() = py::none(), py::arg("n_modes"), py::arg("price"),
-          "Looks up all windows that can run; see price_windows.hpp.");
+    m.def("price_windows", &price_windows, py::arg("inputs"), py::arg("targets"),
+          py::arg("n_documents"), py::arg("pairs"), py::arg("begin"), py::arg("layouts"),
+          py::arg("token_multiple"), py::arg("known"), py::arg("room_bytes"),
+          py::arg("kind_of_stage") = py::none(), py::arg("n_modes"), py::arg("price"),
+          "Looks up all windows that can run; see price_windows.hpp. Returns costs, cells, spans, "
+          "rows "
+          "of bundles, and the columns of shapes.");
     m.def("equal_rows", &equal_rows, py::arg("row_tokens"), py::arg("target_tokens"),
           py::arg("sums"), py::arg("known"),
           "Equal rows by which a packed micro-batch is looked up; see equal_rows.hpp.");

@@ -42,7 +42,7 @@ py::array_t<dynapipe::PassCode> cyclic_schedule(const arrays::HeldTable& table,
         py::gil_scoped_release release;  // planner threads run side by side
         passes = dynapipe::cyclic_schedule(costs, limits);
     }
-    return arrays::matrix(passes, costs.n_stages);
+    return arrays::matrix(std::move(passes), costs.n_stages);
 }
 
 py::array_t<dynapipe::PassCode> list_schedule(const arrays::HeldTable& table,
@@ -86,7 +86,7 @@ py::array_t<dynapipe::PassCode> list_schedule(const arrays::HeldTable& table,
     if (makespan_ms == std::numeric_limits<double>::infinity()) {
         throw py::value_error("a micro-batch needs more than the limit of a stage");
     }
-    return arrays::matrix(order, costs.n_stages);
+    return arrays::matrix(std::move(order), costs.n_stages);
 }
 
 py::array_t<double> activation_peaks(const Codes& order, const arrays::HeldTable& table) {
@@ -99,7 +99,7 @@ py::array_t<double> activation_peaks(const Codes& order, const arrays::HeldTable
         const py::gil_scoped_release release;  // planner threads run side by side
         peaks = dynapipe::activation_peaks(costs, passes);
     }
-    return arrays::vector(peaks);
+    return arrays::owned(std::move(peaks));
 }
 
 std::optional<Misfit> first_misfit(const arrays::HeldTable& table, const Doubles& limit_bytes) {
@@ -138,13 +138,12 @@ void bind_schedule(py::module_& m) {
                      "A connection between neighbouring stages; see dynapipe/cost/link.hpp.")
         .def(py::init(&link_of), py::arg("latency_ms"), py::arg("bytes_per_ms"),
              py::arg("full_duplex"));
-    m.def("cyclic_schedule", &cyclic_schedule, py::arg("costs"), py::arg("limit_bytes").noconvert(),
+    m.def("cyclic_schedule", &cyclic_schedule, py::arg("costs"), py::arg("limit_bytes"),
           "Orders passes within a memory limit; see dynapipe/schedule/cyclic_schedule.hpp.\n\n"
           "Returns pass codes of shape (n_stages, n_passes).");
-    m.def("list_schedule", &list_schedule, py::arg("costs"), py::arg("limit_bytes").noconvert(),
-          py::arg("link"), py::arg("split_backward"),
-          py::arg("later_slices").noconvert() = py::none(),
-          py::arg("reduce_ms").noconvert() = py::none(),
+    m.def("list_schedule", &list_schedule, py::arg("costs"), py::arg("limit_bytes"),
+          py::arg("link"), py::arg("split_backward"), py::arg("later_slices") = py::none(),
+          py::arg("reduce_ms") = py::none(),
           "Schedules micro-batches while simulating them; see "
           "dynapipe/schedule/list_scheduler.hpp.\n\n"
           "later_slices is, per micro-batch, how many slices of its sample follow it; with any,\n"
@@ -156,10 +155,10 @@ void bind_schedule(py::module_& m) {
         .def_readonly("microbatch", &Misfit::microbatch)
         .def_readonly("stage", &Misfit::stage)
         .def_readonly("needed_bytes", &Misfit::needed_bytes);
-    m.def("activation_peaks", &activation_peaks, py::arg("order").noconvert(), py::arg("costs"),
+    m.def("activation_peaks", &activation_peaks, py::arg("order"), py::arg("costs"),
           "Peak memory of the activations of every stage; see "
           "dynapipe/schedule/stage_memory.hpp.");
-    m.def("first_misfit", &first_misfit, py::arg("costs"), py::arg("limit_bytes").noconvert(),
+    m.def("first_misfit", &first_misfit, py::arg("costs"), py::arg("limit_bytes"),
           "The first micro-batch that does not fit alone, or None; see "
           "dynapipe/schedule/stage_memory.hpp.");
     py::class_<Timeline>(m, "Timeline", "A schedule in time; see dynapipe/schedule/simulate.hpp.")
@@ -171,7 +170,6 @@ void bind_schedule(py::module_& m) {
         .def_property_readonly("busy_ms", arrays::shown(&Timeline::busy_ms))
         .def_property_readonly("n_started", arrays::shown(&Timeline::n_started))
         .def_readonly("makespan_ms", &Timeline::makespan_ms);
-    m.def("simulate", &simulate, py::arg("order").noconvert(), py::arg("costs"),
-          py::arg("static_bytes").noconvert(), py::arg("link"),
-          "Runs a schedule in time; see dynapipe/schedule/simulate.hpp.");
+    m.def("simulate", &simulate, py::arg("order"), py::arg("costs"), py::arg("static_bytes"),
+          py::arg("link"), "Runs a schedule in time; see dynapipe/schedule/simulate.hpp.");
 }

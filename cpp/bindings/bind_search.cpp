@@ -47,7 +47,7 @@ Coordinates tour(const Coordinates& x, const Coordinates& y, std::size_t reach) 
         py::gil_scoped_release release;  // planner threads run side by side
         order = dynapipe::short_tour(xs, ys, reach);
     }
-    return arrays::vector(order);
+    return arrays::owned(std::move(order));
 }
 
 /// The kernel compares entries with the limits that it derives from them.
@@ -108,12 +108,12 @@ std::vector<std::vector<FoundPlan>> find_plans(const std::vector<const windows::
 
 void bind_search(py::module_& m) {
     m.def(
-        "balance_work", &balance, py::arg("work_ms").noconvert(), py::arg("n_replicas"),
+        "balance_work", &balance, py::arg("work_ms"), py::arg("n_replicas"),
         "Assigns items to replicas with about the same work; see dynapipe/batch/balance_work.hpp.");
-    m.def("short_tour", &tour, py::arg("x").noconvert(), py::arg("y").noconvert(), py::arg("reach"),
+    m.def("short_tour", &tour, py::arg("x"), py::arg("y"), py::arg("reach"),
           "Orders points so that neighbours are near; see short_tour.hpp.");
-    m.def("split_windows", &split_windows, py::arg("windows"), py::arg("work_ms").noconvert(),
-          py::arg("fill_ms").noconvert(), py::arg("n_replicas"),
+    m.def("split_windows", &split_windows, py::arg("windows"), py::arg("work_ms"),
+          py::arg("fill_ms"), py::arg("n_replicas"),
           "Cuts samples into consecutive micro-batches; see split_samples.hpp.");
     py::class_<FoundPlan>(m, "FoundPlan", "See dynapipe/search/find_plan.hpp.")
         .def_property_readonly(
@@ -121,9 +121,9 @@ void bind_search(py::module_& m) {
         .def_readonly("makespan_ms", &FoundPlan::makespan_ms)
         .def_readonly("effort", &FoundPlan::effort)
         .def_readonly("n_moves", &FoundPlan::n_moves);
-    m.def("find_plans", &find_plans, py::arg("windows"), py::arg("limit_bytes").noconvert(),
-          py::arg("link"), py::arg("split_backward"), py::arg("reduce_ms").noconvert(),
-          py::arg("slowness").noconvert(), py::arg("effort"), py::arg("seed"),
+    m.def("find_plans", &find_plans, py::arg("windows"), py::arg("limit_bytes"), py::arg("link"),
+          py::arg("split_backward"), py::arg("reduce_ms"), py::arg("slowness"), py::arg("effort"),
+          py::arg("seed"),
           "Constructs plans and improves the best by local search; see "
           "dynapipe/search/find_plan.hpp.");
 }

@@ -126,27 +126,10 @@ def simulate(
     link: Link,
 ) -> Timeline: ...
 
-class PricedWindows:
-    @property
-    def costs(self) -> npt.NDArray[np.float64]: ...
-    @property
-    def cells(self) -> npt.NDArray[np.int32]: ...
-    @property
-    def spans(self) -> npt.NDArray[np.int64]: ...
-    @property
-    def row_of_bundle(self) -> npt.NDArray[np.int32]: ...
-    @property
-    def n_rows(self) -> npt.NDArray[np.float64]: ...
-    @property
-    def row_tokens(self) -> npt.NDArray[np.float64]: ...
-    @property
-    def target_tokens(self) -> npt.NDArray[np.float64]: ...
-    @property
-    def input_rows(self) -> npt.NDArray[np.float64]: ...
-
 # `layouts`: whether windows are packed, and the limit on their tokens. `known`: see KnownRows.
 # `price` gets the indices of a layout and mode, the columns of Shapes, and a table of costs to
-# fill, shape (n_shapes, n_kinds, len(Cost)).
+# fill, shape (n_shapes, n_kinds, len(Cost)). Returns costs, cells, spans, rows of bundles, and the
+# columns of Shapes.
 def price_windows(
     inputs: npt.NDArray[np.int64],
     targets: npt.NDArray[np.int64],
@@ -160,7 +143,16 @@ def price_windows(
     kind_of_stage: npt.NDArray[np.int32] | None,
     n_modes: int,
     price: Callable[..., None],
-) -> PricedWindows: ...
+) -> tuple[
+    npt.NDArray[np.float64],
+    npt.NDArray[np.int32],
+    npt.NDArray[np.int64],
+    npt.NDArray[np.int32],
+    npt.NDArray[np.float64],
+    npt.NDArray[np.float64],
+    npt.NDArray[np.float64],
+    npt.NDArray[np.float64],
+]: ...
 
 # `sums` are those of SampleSums. Returns the columns of Shapes.
 def equal_rows(

@@ -52,7 +52,7 @@ def of_ones(*columns: Any) -> None:
     columns[-1][...] = 1
 
 
-def windows_priced(*arrays: Any, price: Callable[..., None] = of_ones) -> _kernels.PricedWindows:
+def windows_priced(*arrays: Any, price: Callable[..., None] = of_ones) -> tuple[Any, ...]:
     """Windows of both layouts, in two modes."""
     names = ("inputs", "targets", "n_documents", "pairs", "begin", "room_bytes", "kind_of_stage")
     given: dict[str, Any] = {"kind_of_stage": None, **dict(zip(names, arrays, strict=False))}
@@ -196,15 +196,15 @@ def test_numbers_of_tokens_that_would_overflow_are_refused(wrong: int) -> None:
 
 def test_windows_may_be_none() -> None:
     _, arguments = KERNELS["price_windows"]
-    found = windows_priced(*arguments[:5], np.zeros(2))
-    assert found.cells.shape == (0,)
-    assert found.costs.shape == (0, 2, len(Cost))
-    assert found.spans.shape == (4, 2, 2)
+    costs, cells, spans, *_ = windows_priced(*arguments[:5], np.zeros(2))
+    assert cells.shape == (0,)
+    assert costs.shape == (0, 2, len(Cost))
+    assert spans.shape == (4, 2, 2)
 
 
 def test_arrays_of_a_result_outlive_it() -> None:
     _, arguments = KERNELS["price_windows"]
-    costs = windows_priced(*arguments).costs
+    costs = windows_priced(*arguments)[0]
     assert np.unique(costs).tolist() == [1.0]
 
 

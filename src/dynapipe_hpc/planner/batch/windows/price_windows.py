@@ -125,7 +125,7 @@ def _priced(
         for layout, model in zip(layouts, models, strict=True)
     ]
     known = cost.known_rows
-    priced = _kernels.price_windows(
+    costs, cells, spans, row_of_bundle, *sizes = _kernels.price_windows(
         inputs,
         targets,
         n_documents,
@@ -143,11 +143,11 @@ def _priced(
         samples,
         begin,
         tuple(starmap(ExecutionMode, product(layouts, modes))),
-        priced.row_of_bundle,
-        priced.cells,
-        priced.spans,
-        Shapes(priced.n_rows, priced.row_tokens, priced.target_tokens, priced.input_rows),
-        StageCosts(priced.costs, cost.kind_of_stage),
+        row_of_bundle,
+        cells,
+        spans,
+        Shapes(*sizes),
+        StageCosts(costs, cost.kind_of_stage),
     )
 
 
