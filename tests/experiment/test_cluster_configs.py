@@ -1,6 +1,5 @@
 import re
 import tomllib
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -50,17 +49,6 @@ each_cluster = pytest.mark.parametrize("path", CLUSTERS, ids=lambda path: path.s
 each_fine_tune = pytest.mark.parametrize("path", FINE_TUNES, ids=lambda path: path.stem)
 
 
-@dataclass(frozen=True, slots=True)
-class JobOf(Job):
-    """A job that claims a size."""
-
-    n_ranks: int = 1
-
-    @property
-    def size(self) -> int:
-        return self.n_ranks
-
-
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Samples of 16 to 2048 tokens, most of them short, enough for the largest batch."""
@@ -98,8 +86,9 @@ def experiment_on(path: Path, folder: Path) -> Path:
 def problems(config: Path, dataset: Path, *overrides: str) -> list[str]:
     """Problems that the doctor finds, in a job of the right size."""
     settings = [f"data.dataset={dataset}", "planner.search.effort=0", *overrides]
-    n_ranks = load_config(config, settings).cluster.n_ranks
-    case = Case.from_arguments(JobOf(MPI.COMM_SELF, n_ranks=n_ranks), config, settings, None)
+    job = Job(MPI.COMM_SELF)
+    job.size = load_config(config, settings).cluster.n_ranks
+    case = Case.from_arguments(job, config, settings, None)
     findings = list(check_config(case))
     assert "first plan" in [finding.subject for finding in findings]
     return [f"{f.subject}: {f.text}" for f in findings if f.level is not Level.FACT]

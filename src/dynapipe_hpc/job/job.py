@@ -10,7 +10,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from signal import Signals
@@ -209,26 +208,22 @@ class StopRequests:
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
 class Job:
-    """A rank's view of its MPI job; a process started alone is a job of one rank."""
+    """A rank's view of its MPI job; a process started alone is a job of one rank.
 
-    comm: MPI.Intracomm
-    ending: Ending = field(default_factory=Ending)
-    stop: StopRequests = field(default_factory=StopRequests)
+    `is_first` says whether this rank speaks for the job.
+    """
 
-    @property
-    def rank(self) -> int:
-        return self.comm.Get_rank()
-
-    @property
-    def size(self) -> int:
-        return self.comm.Get_size()
-
-    @property
-    def is_first(self) -> bool:
-        """Whether this rank speaks for the job."""
-        return self.rank == 0
+    def __init__(
+        self,
+        comm: MPI.Intracomm,
+        ending: Ending | None = None,
+        stop: StopRequests | None = None,
+    ) -> None:
+        """Joins the ranks of `comm`; a part of a job ends and stops with it."""
+        self.comm, self.rank, self.size = comm, comm.Get_rank(), comm.Get_size()
+        self.is_first = self.rank == 0
+        self.ending, self.stop = ending or Ending(), stop or StopRequests()
 
     def divide(self, part: int) -> "Job":
         """A job of the ranks that pass the same `part`, in rank order; called by all together."""
