@@ -117,10 +117,8 @@ class Rank:
                 reader = CheckpointReader(point.path, len(point.description.part_checksums))
                 reader.fill(state.to_restore())
                 counters = point.description.counters
-                parts = state.frozen()  # which checkpoints lack
-            else:
-                parts = state.frozen() + state.to_restore()
-            if origin and parts:
+            # Checkpoints lack what is frozen.
+            if origin and (parts := state.frozen() + ([] if point else state.to_restore())):
                 line = self._read_origin(origin, parts, output, resumed=point is not None)
             if job.is_first:
                 # After the small files of the model, to which ids are added.

@@ -90,7 +90,7 @@ class Checkpoints:
         self._state, self._facts, self._costs = state, facts, costs
         self._history = history if config.keep_best else None
         self._writer = ThreadPoolExecutor(1, "checkpoints")
-        self._n_bytes = sum(job.all_gather_int(state.n_bytes)) if config.is_on else 0
+        self._n_bytes = 0  # of a checkpoint, which all ranks write
         self._pending: _Pending | None = None
         self._n_begun = -1
         self._error: Future[str] = Future()
@@ -174,9 +174,11 @@ class Checkpoints:
         if self._pending:
             self._conclude(self._pending)
         self._n_begun = n_done
+        parts, counters = self._state.snapshot(), self._state.counters
+        own_bytes = sum(part.values.nbytes for part in parts)
+        self._n_bytes = sum(self._job.all_gather_int(own_bytes))
         if self._job.broadcast(self._lacks_room(n_done) if self._job.is_first else False):
             return
-        parts, counters = self._state.snapshot(), self._state.counters
         outcome = self._writer.submit(self._write, n_done, parts)
         online = self._costs.state if self._costs else ()
         self._pending = _Pending(n_done, counters, online, outcome)

@@ -256,12 +256,6 @@ class TrainingState:
         """Counters of the optimizer, which are equal on all ranks."""
         return self._optimizer.counters
 
-    @property
-    def n_bytes(self) -> int:
-        """Size of this rank's contribution in bytes."""
-        parts = parts_of(self._own_views, self._contribution())
-        return sum(part.values.nbytes for part in parts)
-
     def snapshot(self) -> list[StatePart]:
         """Copies this rank's contribution to host memory. The next snapshot overwrites this one."""
         contribution = self._contribution()
