@@ -190,7 +190,7 @@ TRAINING = (
          "packed pairs are those of padded rows, which are a token shorter",
          "packed_rows_are_measured_where_plans_may_have_them")),
     *of("experiment/profile/profile.py", "tests/experiment/profile/test_profile.py",
-        ("is_packed = layout is Layout.PACKED", "is_packed = False",
+        ("is_packed = mode.layout is Layout.PACKED", "is_packed = False",
          "what is measured as packed rows is padded",
          "packed_rows_are_measured_where_plans_may_have_them"),
         ("np.median(times_ms, axis=1)", "np.min(times_ms, axis=1)",

@@ -16,7 +16,7 @@ from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.profile.layer_profiles import TRANSIENT, mean_layer
 from dynapipe_hpc.experiment.profile.profile import profile
-from dynapipe_hpc.experiment.profile.stack import Stack, StackTimes
+from dynapipe_hpc.experiment.profile.stack import Stack
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.models.transformers.stage import TransformersStage
 from dynapipe_hpc.planner.cost.table.profile_table import LayerKey
@@ -72,8 +72,8 @@ def test_slices_of_layers_with_windows_are_measured_apart(
     config = ExperimentConfig.model_validate(tables)
     grid = ProfileGrid.from_config(config, max_tokens=64)
 
-    def pair_ms(stack: Stack, _: object) -> StackTimes:
-        return StackTimes(*((1.0, 2.0) if math.isinf(stack.window) else (10.0, 30.0)))
+    def pair_ms(stack: Stack, _: object) -> tuple[float, float]:
+        return (1.0, 2.0) if math.isinf(stack.window) else (10.0, 30.0)
 
     with patch.object(Stack, "pair_ms", pair_ms):
         table = profile(ALONE, config, grid, repetition_s=0.0, on_progress=lambda _: None)

@@ -21,7 +21,6 @@ from dynapipe_hpc.experiment.profile.stack import (
     OutOfMemoryError,
     Stack,
     StackShape,
-    StackTimes,
     tokens_on_disk,
 )
 from dynapipe_hpc.job.job import Job
@@ -118,9 +117,7 @@ def test_the_time_of_a_pair_is_the_slope_over_what_is_before_a_slice() -> None:
     row = PackedRow((0,), 32, (0, 32))
     with tokens_on_disk([(16, 16)], CONFIG.model.vocab_size) as tokens:
         stack = Stack(CONFIG, StackShape(n_layers=1), tokens)
-        times = [
-            StackTimes(3.0 + 0.5 * 8 * begin, 1.0 + 2.0 * 8 * begin) for begin in (0, 8, 16, 24)
-        ]
+        times = [(3.0 + 0.5 * 8 * begin, 1.0 + 2.0 * 8 * begin) for begin in (0, 8, 16, 24)]
         with patch.object(Stack, "slices_ms", return_value=times) as slices_ms:
             found = stack.pair_ms(row)
     assert found == pytest.approx((0.5, 2.0))

@@ -90,10 +90,6 @@ class ProfileGrid:
         ]
         return sorted(every, key=lambda microbatch: microbatch.padded_tokens)
 
-    def packed(self) -> list[PackedRow]:
-        """The same micro-batches, the rows of each end to end in one."""
-        return [self._end_to_end(microbatch) for microbatch in self.microbatches()]
-
     def pairs(self) -> list[PaddedRows]:
         """Micro-batches of an encoder-decoder model: all pairs of lengths, smallest first."""
         n = len(self.row_tokens)
@@ -106,11 +102,8 @@ class ProfileGrid:
         ]
         return sorted(every, key=lambda microbatch: microbatch.padded_tokens)
 
-    def packed_pairs(self) -> list[PackedRow]:
-        """The micro-batches of `pairs`, the rows of each end to end in one."""
-        return [self._end_to_end(microbatch) for microbatch in self.pairs()]
-
-    def _end_to_end(self, rows: PaddedRows) -> PackedRow:
+    def end_to_end(self, rows: PaddedRows) -> PackedRow:
+        """The rows of a micro-batch in one."""
         n_before = len(self.row_tokens) ** 2 if self.has_target_rows else 0
         places = range(rows.n_rows + 1)
         offsets = tuple(i * rows.row_tokens for i in places)

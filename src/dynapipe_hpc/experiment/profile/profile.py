@@ -18,7 +18,7 @@ from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.part import LAYER
 from dynapipe_hpc.architecture.t5 import DECODER, ENCODER
 from dynapipe_hpc.data.errors import RunError
-from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, MicroBatch, PackedRow, Recompute
+from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, MicroBatch, PaddedRows, Recompute
 from dynapipe_hpc.executor.clock import Clock
 from dynapipe_hpc.executor.transport.transport import Transport
 from dynapipe_hpc.experiment.checks import kinds_with_halves
@@ -199,7 +199,7 @@ class Bench:
 
     def measure(self, mode: ExecutionMode, on_progress: OnProgress) -> dict[str, FloatArray]:
         """Typical costs by kind of layer, for `layer_profiles`."""
-        model, groups = self.config.model, self._groups(mode.layout)
+        model, groups = self.config.model, self._groups()
         kinds = family_of(model).layer_kinds(model)
         has_pairs = has_slices(self.config, mode.layout)
         measures = SPLIT if kinds_with_halves(self.config, mode.recompute) else WHOLE
@@ -208,14 +208,20 @@ class Bench:
         def measure(
             shape: ModelShape,
             stacks: Sequence[StackShape],
-            rows: Sequence[MicroBatch],
+            rows: Sequence[PaddedRows],
             measures: Sequence[Measure],
         ) -> FloatArray:
+            is_packed = mode.layout is Layout.PACKED
             part = share_of(on_progress, next(steps), n_steps)
             return measure_rounds(
                 self.job,
                 [self._stack(each, shape) for each in stacks],
-                [replace(row, recompute=mode.recompute) for row in rows],
+                [
+                    replace(
+                        self.grid.end_to_end(row) if is_packed else row, recompute=mode.recompute
+                    )
+                    for row in rows
+                ],
                 repetition_s=self.repetition_s,
                 on_progress=part,
                 measures=measures,
@@ -234,21 +240,15 @@ class Bench:
                 typical[kind] = typical.get(kind, 0) + times
         return typical
 
-    def _groups(
-        self, layout: Layout
-    ) -> list[tuple[str, Sequence[StackShape], Sequence[MicroBatch]]]:
-        """Stacks of each kind of layers, and the micro-batches that they measure, ascending."""
-        grid = self.grid
-        is_packed = layout is Layout.PACKED
-        rows = grid.packed() if is_packed else grid.microbatches()
+    def _groups(self) -> list[tuple[str, Sequence[StackShape], Sequence[PaddedRows]]]:
+        """Stacks of each kind of layers, and the rows that they measure, ascending."""
+        rows = self.grid.microbatches()
         if LAYER in self.config.model.layer_counts:
             return [(LAYER, STACKS, rows)]
-        pairs = grid.packed_pairs() if is_packed else grid.pairs()
-        return [(ENCODER, ENCODER_STACKS, rows), (DECODER, DECODER_STACKS, pairs)]
+        return [(ENCODER, ENCODER_STACKS, rows), (DECODER, DECODER_STACKS, self.grid.pairs())]
 
-    def _longest_sample(self, n_microbatches: int) -> PackedRow | None:
-        rows = self.grid.packed()[:n_microbatches]
-        alone = [row for row in rows if len(row.sample_ids) == 1]
+    def _longest_sample(self, n_microbatches: int) -> PaddedRows | None:
+        alone = [row for row in self.grid.microbatches()[:n_microbatches] if row.n_rows == 1]
         return alone[-1] if alone[-1].row_tokens >= _min_sliced_tokens(self.config) else None
 
     def _stack(self, stack: StackShape, shape: ModelShape) -> Stack:
@@ -308,9 +308,9 @@ def typical_costs(memory: FloatArray, times_ms: FloatArray) -> FloatArray:
     The median over rounds is typical: a run is disturbed as often as its profile. What a forward
     pass takes longer before a split backward pass counts with that.
 
-    `memory`: Fields of `StackMemory`, shape (n_ranks, n_microbatches, n_stacks, 3). `times_ms`:
-    Fields of `StackTimes`, shape (n_ranks, n_rounds, n_microbatches, n_stacks, 2), or 5 with those
-    of `StackHalves`.
+    `memory`: Fields of `StackMemory`, shape (n_ranks, n_microbatches, n_stacks, 3). `times_ms`: Of
+    `Stack.times_ms`, shape (n_ranks, n_rounds, n_microbatches, n_stacks, 2), or 5 with those of
+    `Stack.halves_ms`.
     """
     by_rank = np.median(times_ms, axis=1)
     # The last three are of split passes, if these were measured.

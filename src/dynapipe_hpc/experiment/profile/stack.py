@@ -145,24 +145,6 @@ DEEP_ENOUGH = 4  # so that no stack of an encoder holds its last layer
 N_SLICES = 4
 
 
-class StackTimes(NamedTuple):
-    """Times of one micro-batch; see `StageCosts`."""
-
-    forward_ms: float
-    backward_ms: float
-
-
-class StackHalves(NamedTuple):
-    """Times of one micro-batch whose backward pass is split; NaN of a stack without layers.
-
-    What waits, gradients of weights, takes `weight_ms`, and the rest of the backward `input_ms`.
-    """
-
-    forward_ms: float
-    input_ms: float
-    weight_ms: float
-
-
 class StackMemory(NamedTuple):
     """Memory of one micro-batch; see `StageCosts`."""
 
@@ -212,25 +194,26 @@ class Stack:
         )
         self._optimizer = Optimizer(self._module, config.training, SingleRankCollectives())
 
-    def times_ms(self, microbatch: MicroBatch) -> StackTimes:
+    def times_ms(self, microbatch: MicroBatch) -> tuple[float, float]:
         """Times the forward pass of a micro-batch, reading its tokens included, and the backward.
 
         Too large a micro-batch is an `OutOfMemoryError`, after which smaller ones can still run; or
         a RunError if other shards may be waiting for this one.
         """
         forward_ms, backward_ms, _ = self._passes_ms(microbatch, split_backward=False)
-        return StackTimes(forward_ms, backward_ms)
+        return forward_ms, backward_ms
 
-    def halves_ms(self, microbatch: MicroBatch) -> StackHalves:
+    def halves_ms(self, microbatch: MicroBatch) -> tuple[float, float, float]:
         """Times the passes of a micro-batch whose backward pass is split; raises as `times_ms`.
 
-        Only layers defer gradients, so that stacks without layers are not run.
+        They are the forward pass, the backward pass, and what of that waits: gradients of weights.
+        Only layers defer these, so that stacks without layers are not run, and have NaN.
         """
         if not self._shape.n_layers:
-            return StackHalves(np.nan, np.nan, np.nan)
-        return StackHalves(*self._passes_ms(microbatch, split_backward=True))
+            return np.nan, np.nan, np.nan
+        return self._passes_ms(microbatch, split_backward=True)
 
-    def pair_ms(self, microbatch: MicroBatch) -> StackTimes:
+    def pair_ms(self, microbatch: MicroBatch) -> tuple[float, float]:
         """Times per pair of a token of a slice and one before it that it sees; see `times_ms`.
 
         The sample of a packed row runs as equal slices, which differ in what comes before.
@@ -242,9 +225,9 @@ class Stack:
         before = np.array([float(part.slice.begin) for part in slices if part.slice])
         pairs = near_pairs(n_tokens, before, self.window)
         forward_ms, backward_ms = np.polyfit(pairs, times, 1)[0].clip(0).tolist()
-        return StackTimes(forward_ms, backward_ms)
+        return forward_ms, backward_ms
 
-    def slices_ms(self, slices: Sequence[PackedRow]) -> list[StackTimes]:
+    def slices_ms(self, slices: Sequence[PackedRow]) -> list[tuple[float, float]]:
         """Times the passes of all slices of a sample, one after the other; raises as `times_ms`."""
         order = range(len(slices))
         with self._shards.not_waiting(), _naming_out_of_memory():
@@ -260,7 +243,7 @@ class Stack:
                 moments_s.append(self._moment_s())
         took_ms = 1e3 * np.diff(moments_s)
         n = len(slices)
-        return [StackTimes(*pair) for pair in zip(took_ms[:n], took_ms[: -n - 1 : -1], strict=True)]
+        return list(zip(took_ms[:n], took_ms[: -n - 1 : -1], strict=True))
 
     def memory(self, microbatch: MicroBatch) -> StackMemory:
         """Measures the memory of both passes; out of memory are all shards or none."""
@@ -280,11 +263,8 @@ class Stack:
             live.restart()
             stage.backward(0, gradient)
             del sent
-        return StackMemory(
-            self._stored_bytes(stage, kept_bytes, activation),
-            forward_bytes - kept_bytes,
-            live.peak_bytes - kept_bytes,
-        )
+        stored_bytes = self._stored_bytes(stage, kept_bytes, activation)
+        return StackMemory(stored_bytes, forward_bytes - kept_bytes, live.peak_bytes - kept_bytes)
 
     def _passes_ms(
         self, microbatch: MicroBatch, *, split_backward: bool
