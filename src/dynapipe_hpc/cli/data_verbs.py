@@ -5,7 +5,7 @@ import os.path
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from dynapipe_hpc.cli.verb import is_started_alone, number, option, output, say, switch, verb
 from dynapipe_hpc.data.atomic_write import check_output
@@ -122,11 +122,9 @@ def _run_together(arguments: argparse.Namespace) -> int:
 
     start_s = time.perf_counter()
     with open_job() as job:
-        with job.fail_together():
-            options = PreprocessOptions(arguments.skip_bad, arguments.force, arguments.workers)
-            # On one rank: what reads a tokenizer takes memory.
-            loaded = _load_recipe(arguments) if job.is_first else None
-        recipe = cast("Recipe", job.broadcast(loaded))
+        options = PreprocessOptions(arguments.skip_bad, arguments.force, arguments.workers)
+        # On one rank: what reads a tokenizer takes memory.
+        recipe = job.on_first(lambda: _load_recipe(arguments))
         with share_progress("preprocess", shown=job.is_first) as show:
             made = preprocess_together(
                 job, arguments.sources, arguments.output, recipe, options=options, on_share=show

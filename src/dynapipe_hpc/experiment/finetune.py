@@ -116,8 +116,7 @@ def finetune(job: Job, wish: Finetune, progress_of: ProgressOf) -> int:
         origin = find_origin(wish.model)
         _check_places(wish)
         _check_overrides(wish)
-        recipe = _recipe(wish) if job.is_first and not wish.is_dataset else None
-    recipe = job.broadcast(recipe)
+    recipe = None if wish.is_dataset else job.on_first(lambda: _recipe(wish))
     with job.fail_together():
         check_torch()
     # Loads torch only after every check that does not need it.
@@ -130,14 +129,14 @@ def finetune(job: Job, wish: Finetune, progress_of: ProgressOf) -> int:
     proposal = Wish(
         wish.data, job.size, memory, wish.model, lora=wish.lora, on_gpus=on_gpus, sets=wish.sets
     )
-    with job.fail_together():
-        if job.is_first and not wish.config.exists():
-            lora = None if wish.lora is None else Lora(rank=wish.lora)
-            _check_memory(origin.shape.model_copy(update={"lora": lora}), proposal)
+    is_new = job.broadcast(not wish.config.exists())
+    if is_new:
+        lora = None if wish.lora is None else Lora(rank=wish.lora)
+        shape = origin.shape.model_copy(update={"lora": lora})
+        job.on_first(lambda: _check_memory(shape, proposal))
     with _nothing_left(job, wish.output):
+        job.on_first(lambda: wish.output.mkdir(parents=True, exist_ok=True))
         if recipe and job.broadcast(not wish.data.exists()):
-            if job.is_first:
-                wish.output.mkdir(parents=True, exist_ok=True)
             with progress_of("preprocess") as on_share:
                 preprocess_together(
                     job,
@@ -147,13 +146,10 @@ def finetune(job: Job, wish: Finetune, progress_of: ProgressOf) -> int:
                     options=PreprocessOptions(False, False, 0),
                     on_share=on_share,
                 )
-        with job.fail_together():
-            if job.is_first and not wish.config.exists():
-                wish.output.mkdir(parents=True, exist_ok=True)
-                propose(proposal, wish.config)
-    with job.fail_together():
-        if on_gpus and wish.measures and job.is_first:
-            _name_costs(wish)
+        if is_new:
+            job.on_first(lambda: propose(proposal, wish.config))
+    if on_gpus and wish.measures:
+        job.on_first(lambda: _name_costs(wish))
     with job.fail_together():
         config = _checked_config(wish)
     cost = config.planner.cost
@@ -168,11 +164,8 @@ def finetune(job: Job, wish: Finetune, progress_of: ProgressOf) -> int:
 
     if exit_code := run_experiment(job, experiment, wish.run):
         return exit_code
-    with job.fail_together():
-        if job.is_first:
-            _export(wish)
-            for line in _results(wish):
-                print(line, flush=True)
+    for line in job.on_first(lambda: list(_results(wish))):
+        job.say(line)
     return 0
 
 
@@ -303,6 +296,7 @@ def _export(wish: Finetune) -> None:
 
 
 def _results(wish: Finetune) -> Iterator[str]:
+    _export(wish)
     run = RunFolder.open(wish.run)
     page = wish.output / "report.html"
     comparison = compare([run], None)

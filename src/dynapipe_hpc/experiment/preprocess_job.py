@@ -47,7 +47,7 @@ def workers_of(job: Job, n_workers: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Preprocessed:
-    """Result of a preprocessing job; samples count on the first rank, totals those made now."""
+    """Result of a preprocessing job; totals count what was made now, on the first rank."""
 
     n_samples: int
     n_shards: int
@@ -71,16 +71,22 @@ def preprocess_together(
     appears when it is complete, and the shards, which are beside it until then, are removed.
     """
     folder = shard_folder(output)
-    shards: list[Shard] = []
-    n_samples = 0
+
+    def begin() -> list[Shard]:
+        check_dataset_output(output, sources, options.force)
+        remove_left_over(output)
+        shards = lay_out_shards(sources, recipe, options.skip_bad)
+        _begin(folder)
+        return shards
+
+    def join() -> int:
+        parts = [folder / shard.name for shard in shards]
+        n_samples = join_datasets(output, header_of(recipe, sources), parts)
+        _remove(folder)
+        return n_samples
+
     with job.stop.observed():
-        with job.fail_together():
-            if job.is_first:
-                check_dataset_output(output, sources, options.force)
-                remove_left_over(output)
-                shards = lay_out_shards(sources, recipe, options.skip_bad)
-                _begin(folder)
-        shards = job.broadcast(shards)
+        shards = job.on_first(begin)
         distinct = list(dict.fromkeys(shards))  # a source may be named twice
         missing = _missing(job, folder, distinct)
         _stop_if_asked(job)
@@ -95,11 +101,7 @@ def preprocess_together(
             made = _make(folder, mine, recipe, options, on_block=on_block)
         _stop_if_asked(job)
         made_by_rank = job.gather(made)
-        with job.fail_together():
-            if job.is_first:
-                header = header_of(recipe, sources)
-                n_samples = join_datasets(output, header, [folder / s.name for s in shards])
-                _remove(folder)
+        n_samples = job.on_first(join)
     n_reused = len(distinct) - len(missing)
     return Preprocessed(n_samples, len(distinct), n_reused, _sum(distinct, made_by_rank))
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 from uuid import uuid4
 
 from pydantic import TypeAdapter
@@ -21,9 +21,11 @@ from pydantic.dataclasses import dataclass as validated
 from dynapipe_hpc.data.errors import InputError, RunError, print_error
 from dynapipe_hpc.data.input_file import read_input
 from dynapipe_hpc.job.process import ProcessIdentity
-from dynapipe_hpc.job.ranks import Ranks
 from dynapipe_hpc.job.slurm import read_slurm_job
 from dynapipe_hpc.report.run_folder import LOCK
+
+if TYPE_CHECKING:  # starts MPI
+    from dynapipe_hpc.job.job import Job
 
 BEAT_S = 2.0
 """Time between two touches."""
@@ -260,7 +262,7 @@ def _not_a_folder_error(lock: Path) -> InputError:
 
 
 @contextmanager
-def locked(ranks: Ranks, output: Path) -> Iterator[RunLock]:
+def locked(job: "Job", output: Path) -> Iterator[RunLock]:
     """Locks a folder while the block runs; all ranks together, the first holds the lock.
 
     The lock is released when all ranks leave the block together. After an error on one rank the
@@ -269,15 +271,13 @@ def locked(ranks: Ranks, output: Path) -> Iterator[RunLock]:
     """
     slurm_job = read_slurm_job(os.environ)
     lock = RunLock(output, f"Slurm job {slurm_job.name}" if slurm_job else "")
-    with ranks.fail_together():
-        if ranks.is_first:
-            lock.acquire()
+    job.on_first(lock.acquire)
     end: SystemExit | None = None
     try:
         yield lock
     except SystemExit as error:
         end = error
-    if ranks.is_first:
+    if job.is_first:
         lock.release()
     if end:
         raise end

@@ -311,6 +311,19 @@ class Job:
             self.ending.record(JobOutcome.FAILED, exit_code, "\n".join(messages))
         raise SystemExit(exit_code)
 
+    def on_first(self, make: Callable[[], T]) -> T:
+        """Calls a function on the first rank; its result, or its error for the user, is of all."""
+        results: list[T] = []
+        with self.fail_together():
+            if self.is_first:
+                results.append(make())
+        return self.broadcast(results)[0]
+
+    def say(self, text: str) -> None:
+        """Prints a line on the first rank, safe for a terminal whatever names are in it."""
+        if self.is_first:
+            print(escaped(text), flush=True)
+
 
 @contextmanager
 def open_job() -> Iterator[Job]:

@@ -99,17 +99,11 @@ def write_costs(
     job: Job, config: ExperimentConfig, grid: ProfileGrid, output: Path, *, on_progress: OnProgress
 ) -> None:
     """Measures costs, and writes them as a table; all ranks together."""
-    obstacle = ""
-    with job.fail_together():
-        if job.is_first:
-            obstacle = slices_obstacle(config, find_host_device(config))
     # All ranks measure the same.
-    if job.broadcast(obstacle):
+    if job.on_first(lambda: slices_obstacle(config, find_host_device(config))):
         config = config.without_slices()
     table = profile(job, config, grid, repetition_s=REPETITION_S, on_progress=on_progress)
-    with job.fail_together():
-        if job.is_first:
-            write_table(table, output)
+    job.on_first(lambda: write_table(table, output))
 
 
 def profile(

@@ -208,20 +208,22 @@ def check_pairs(config: ExperimentConfig, host: HostDevice) -> None:
 def prepare_for_host(job: Job, experiment: Experiment) -> HostDevice:
     """Checks an experiment against the devices of the first rank's host; all ranks together.
 
-    It drops slices if they cannot run there. Returns the kind of device, on the first rank.
+    It drops slices if they cannot run there. Returns the kind of device.
     """
     config = experiment.config
-    host, obstacle = HostDevice(), ""
-    with job.fail_together():
-        if job.is_first:
-            host = find_host_device(config)
-            obstacle = slices_obstacle(config, host)
-            check_pairs(config, host)
-            here = circumstances(config, host, job.size)
-            for warning in (*cost_warnings(experiment, here), *device_warnings(config, host)):
-                warn(warning)
+
+    def find() -> tuple[HostDevice, str]:
+        host = find_host_device(config)
+        obstacle = slices_obstacle(config, host)
+        check_pairs(config, host)
+        here = circumstances(config, host, job.size)
+        for warning in (*cost_warnings(experiment, here), *device_warnings(config, host)):
+            warn(warning)
+        return host, obstacle
+
     # All ranks plan, so that all must know what the first one's GPU cannot run.
-    if job.broadcast(obstacle):
+    host, obstacle = job.on_first(find)
+    if obstacle:
         experiment.drop_slices()
     return host
 

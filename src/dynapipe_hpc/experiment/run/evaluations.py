@@ -8,7 +8,7 @@ from typing import assert_never
 import numpy as np
 import numpy.typing as npt
 
-from dynapipe_hpc.data.errors import InputError, escaped
+from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.reference_pass import ReferencePass, ids_of, reference_passes
@@ -116,18 +116,18 @@ def find_reference(
     """
     job = rank.job
     file = reference.file
-    known = np.empty(0)
-    with job.fail_together():
-        if job.is_first:
-            known = file.read()
-            if not begins and reference.missing(known):
-                raise reference.lack_error()
-    known = job.broadcast(known)
+
+    def read() -> FloatArray:
+        known = file.read()
+        if not begins and reference.missing(known):
+            raise reference.lack_error()
+        return known
+
+    known = job.on_first(read)
     if not (missing := reference.missing(known)):
         return known
     started_s = time.perf_counter()
-    if job.is_first:
-        print(escaped(f"reference: {len(missing):,} batches, into {file.path}"), flush=True)
+    job.say(f"reference: {len(missing):,} batches, into {file.path}")
     loader = rank.open_loader(reference.dataset)
     at_once = BATCHES_PER_RANK * job.size
     for first in range(0, len(missing), at_once):
@@ -139,15 +139,12 @@ def find_reference(
         if isinstance(log_probs, int):  # an exit code
             return log_probs
         known[ids_of(samples)] = log_probs.T
-        with job.fail_together():
-            if job.is_first:
-                file.write(known)
-    if job.is_first:
-        took_s = time.perf_counter() - started_s
-        n_pairs = sum(map(len, missing))
-        n_before = reference.n_pairs - n_pairs
-        before = f", {n_before:,} before" if n_before else ""
-        print(f"reference: {n_pairs:,} pairs in {took_s:,.1f} s{before}", flush=True)
+        job.on_first(lambda: file.write(known))
+    took_s = time.perf_counter() - started_s
+    n_pairs = sum(map(len, missing))
+    n_before = reference.n_pairs - n_pairs
+    before = f", {n_before:,} before" if n_before else ""
+    job.say(f"reference: {n_pairs:,} pairs in {took_s:,.1f} s{before}")
     return known
 
 

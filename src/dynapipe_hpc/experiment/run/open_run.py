@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
-from dynapipe_hpc.data.errors import escaped
 from dynapipe_hpc.experiment.config import EvaluationConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.run.iteration import QuietPeriod
@@ -109,11 +108,9 @@ class OpenRun:
             facts = facts_of_run(experiment)
         self.point = find_resume_point(job, self.checkpoints, facts)
         n_done = self.point.description.n_done if self.point else 0
-        history = None
-        with job.fail_together():
-            if config.evaluation and job.is_first:
-                history = LossHistory.read(output, config.evaluation, n_done)
-        self.history = job.broadcast(history)
+        self.history: LossHistory | None = None
+        if table := config.evaluation:
+            self.history = job.on_first(lambda: LossHistory.read(output, table, n_done))
         self.facts = facts_of_start(facts, self.point)
         self.iterations = range(n_done, config.training.n_iterations)
 
@@ -168,4 +165,4 @@ class OpenRun:
                 f"all {training.n_iterations} iterations are done; to continue, raise "
                 f"training.iterations: {describe_longer(training)}"
             )
-        return escaped(f"{self.output}: {text}")
+        return f"{self.output}: {text}"

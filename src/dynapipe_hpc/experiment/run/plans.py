@@ -407,8 +407,7 @@ def open_store(job: Job, config: StoreConfig, first_iteration: int) -> MpiPlanSt
         first_iteration=first_iteration,
         progress=config.progress,
     )
-    if job.is_first:
-        print(store.progress, flush=True)
+    job.say(str(store.progress))
     return store
 
 

@@ -10,7 +10,7 @@ import torch
 
 from dynapipe_hpc.data.dataset.dataset_file import Dataset
 from dynapipe_hpc.data.dataset.long_samples import reader_of, trained_tokens_of
-from dynapipe_hpc.data.errors import InputError, RunError, escaped
+from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.executor.run import IterationTrace, Progress, launch_plan
 from dynapipe_hpc.experiment.config import ExperimentConfig
@@ -127,8 +127,8 @@ class Rank:
             counters = replace(counters, n_updates=origin.description.counters.n_updates)
         if point or origin:
             state.resume(counters)
-        if job.is_first and line:
-            print(escaped(line), flush=True)
+        if line:
+            job.say(line)
 
     def _read_origin(
         self, origin: Origin, parts: list[StatePart], output: Path, *, resumed: bool

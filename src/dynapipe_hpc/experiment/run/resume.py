@@ -84,14 +84,14 @@ def find_resume_point(job: Job, folder: CheckpointFolder, facts: Facts) -> Resum
     Raises `SystemExit`: The checkpoint belongs to another experiment, all are damaged, or one
     cannot be read now or by this version; the first rank has said so.
     """
+
+    def find() -> list[Path]:
+        for left in folder.clear():
+            print_error(f"{left}: incomplete checkpoint removed")
+        return folder.complete()
+
     damaged: dict[Path, str] = {}
-    complete: list[Path] = []
-    with job.fail_together():
-        if job.is_first:
-            for left in folder.clear():
-                print_error(f"{left}: incomplete checkpoint removed")
-            complete = folder.complete()
-    for path in job.broadcast(complete):
+    for path in job.on_first(find):
         damage = ""
         with job.fail_together():
             try:

@@ -254,8 +254,7 @@ def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
     with locked(job, output) as lock:
         run = OpenRun(job, experiment, output, lock)
         if run.is_complete:
-            if job.is_first:
-                print(run.describe_complete(), flush=True)
+            job.say(run.describe_complete())
             return 0
         stop_signal = _run(job, experiment, run, host)
     # The folder is free before Slurm may start the job again.
@@ -269,10 +268,9 @@ def _run(job: Job, experiment: Experiment, run: OpenRun, host: HostDevice) -> in
     with job.fail_together():
         device = find_device(job, config)
     with run.records(host.facts):
-        if job.is_first:
-            print(f"attention: {host.attention}", flush=True)
-            for line in experiment.data_lines:
-                print(escaped(line), flush=True)
+        job.say(f"attention: {host.attention}")
+        for line in experiment.data_lines if job.is_first else ():
+            job.say(line)
         with Rank(job, experiment, device) as rank:
             rank.start_at(run.point, run.output)
             stop_signal = _train(job, experiment, run, rank)
@@ -321,10 +319,11 @@ def _train(job: Job, experiment: Experiment, run: OpenRun, rank: Rank) -> int:
             rank, experiment, history=run.history, log=run.log, reference=reference
         )
         # Before an evaluation, which may take long: it needs less memory than training.
-        if runs_largest_first(config, on_gpus=rank.device.type != "cpu"):
-            line = run_largest_first(rank, plans, config)
-            if line and job.is_first:
-                print(line, flush=True)
+        on_gpus = rank.device.type != "cpu"
+        if runs_largest_first(config, on_gpus=on_gpus) and (
+            line := run_largest_first(rank, plans, config)
+        ):
+            job.say(line)
         traces = Traces(run.output, config.report.trace_iterations, is_read=job.is_first)
         return train(rank, plans, run.log, evaluations, checkpoints=checkpoints, traces=traces)
 

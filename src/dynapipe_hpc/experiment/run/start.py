@@ -31,8 +31,8 @@ def start_experiment(job: Job, path: Path, overrides: Sequence[str]) -> Experime
         experiment.open_files()
     if placement := job.broadcast(placement):
         experiment.placement = placement
-    if job.is_first and config.training.iterations is None:
-        print(f"iterations: {experiment.describe_iterations()}", flush=True)
+    if config.training.iterations is None:
+        job.say(f"iterations: {experiment.describe_iterations()}")
     threads = config.training.threads
     crowded, short = crowded_hosts(job, threads), shortage(STARTED.n_cores, threads)
     if job.is_first:
