@@ -1,7 +1,6 @@
 """Plan store inside one process."""
 
 import threading
-from collections import defaultdict
 
 from dynapipe_hpc.store import plan_store as errors
 from dynapipe_hpc.store.plan_store import PlannerFailedError, PlannerTurns
@@ -20,7 +19,6 @@ class LocalPlanStore:
         self._plan_bytes = plan_bytes
         self._changed = threading.Condition()
         self._waiting: dict[tuple[int, int], _Message] = {}  # by (iteration, rank)
-        self._n_taken: defaultdict[tuple[int, int], int] = defaultdict(int)  # by (planner, rank)
         self._next_take = [first_iteration] * n_ranks
 
     @property
@@ -63,21 +61,17 @@ class LocalPlanStore:
         """Closes the store."""
 
     def _publish(self, iteration: int, rank: int, message: _Message, timeout_s: float) -> None:
-        turns, ring = self._turns, (self.planner_of(iteration), rank)
-        number = turns.number_of(iteration)
         with self._changed:
             if not self._changed.wait_for(
-                lambda: number - self._n_taken[ring] < turns.n_entries, timeout_s
+                lambda: iteration - self._next_take[rank] < self.capacity, timeout_s
             ):
-                raise errors.no_room_error(turns, iteration, rank, timeout_s)
+                raise errors.no_room_error(self._turns, iteration, rank, timeout_s)
             self._waiting[iteration, rank] = message
             self._changed.notify_all()
 
     def _receive(self, iteration: int, rank: int, timeout_s: float) -> _Message:
-        ring = (self.planner_of(iteration), rank)
         if not self._changed.wait_for(lambda: (iteration, rank) in self._waiting, timeout_s):
             raise errors.no_plan_error(self._turns, iteration, rank, timeout_s)
-        self._n_taken[ring] += 1
         self._next_take[rank] += 1
         self._changed.notify_all()
         return self._waiting.pop((iteration, rank))

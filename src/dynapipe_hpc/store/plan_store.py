@@ -95,26 +95,17 @@ class PlannerTurns:
         return [self.planner_of(turn) for turn in range(self.n_planners)]
 
     @property
-    def n_entries(self) -> int:
-        """Number of plans of one rank that a planner keeps."""
-        return -(-self.look_ahead // self.n_planners)
-
-    @property
     def capacity(self) -> int:
-        """Number of plans of one rank that all planners keep: `look_ahead`, rounded up."""
-        return self.n_planners * self.n_entries
+        """Number of plans of one rank that may wait: `look_ahead`, rounded up to full turns."""
+        return -(-self.look_ahead // self.n_planners) * self.n_planners
 
     def planner_of(self, iteration: int) -> int:
         return iteration % self.n_planners * self.n_ranks // self.n_planners
 
-    def number_of(self, iteration: int) -> int:
-        """Number of iterations that the same planner plans before this one."""
-        return (iteration - self.first) // self.n_planners
-
-    def iteration_at(self, number: int, like: int) -> int:
-        """The iteration with this number among those of the planner that plans iteration `like`."""
-        earliest = self.first + (like - self.first) % self.n_planners
-        return earliest + number * self.n_planners
+    def describe_before(self, iteration: int) -> str:
+        """The iteration that the same planner plans before this one, if there is one."""
+        before = iteration - self.n_planners
+        return f"iteration {before}" if before >= self.first else "nothing"
 
 
 def planner_failed_error(iteration: int, planner: int, reason: str) -> PlannerFailedError:
@@ -138,12 +129,11 @@ def damaged_plan_error(iteration: int, rank: int, planner: int) -> PlanStoreErro
 def no_room_error(
     turns: PlannerTurns, iteration: int, rank: int, timeout_s: float
 ) -> PlanStoreTimeoutError:
-    planner = turns.planner_of(iteration)
-    n_taken = turns.number_of(iteration) - turns.n_entries
+    planner, n_entries = turns.planner_of(iteration), turns.capacity // turns.n_planners
     return PlanStoreTimeoutError(
         f"no room for iteration {iteration} of rank {rank} at planner {planner} within "
-        f"{timeout_s:g} s: all {turns.n_entries} entries are full, and rank {rank} last took "
-        f"{_last(turns, n_taken, iteration)} from there"
+        f"{timeout_s:g} s: all {n_entries} entries are full, and rank {rank} last took "
+        f"{turns.describe_before(iteration - turns.capacity)} from there"
     )
 
 
@@ -151,12 +141,7 @@ def no_plan_error(
     turns: PlannerTurns, iteration: int, rank: int, timeout_s: float
 ) -> PlanStoreTimeoutError:
     planner = turns.planner_of(iteration)
-    n_put = turns.number_of(iteration)
     return PlanStoreTimeoutError(
         f"no plan for iteration {iteration} of rank {rank} from planner {planner} within "
-        f"{timeout_s:g} s: planner {planner} last put {_last(turns, n_put, iteration)} for it"
+        f"{timeout_s:g} s: planner {planner} last put {turns.describe_before(iteration)} for it"
     )
-
-
-def _last(turns: PlannerTurns, count: int, like: int) -> str:
-    return f"iteration {turns.iteration_at(count - 1, like)}" if count else "nothing"
