@@ -5,7 +5,7 @@ import pytest
 from mpi4py import MPI
 
 from dynapipe_hpc.data.errors import RunError
-from dynapipe_hpc.job.host_memory import HostMemory, check_unified
+from dynapipe_hpc.store.mpi import HostMemory, check_unified
 
 
 def test_bytes_are_read_as_written() -> None:
