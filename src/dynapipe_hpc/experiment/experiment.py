@@ -68,19 +68,6 @@ class EvaluationSamples:
     def samples(self) -> list[Sample]:
         return [sample for batch in self.batches for sample in batch]
 
-    def describe(self, config: EvaluationConfig) -> str:
-        """Number of samples and tokens, where they come from, and when they are evaluated."""
-        samples = self.samples
-        tokens = sum(sample.tokens for sample in samples)
-        source = (
-            f"of '{config.dataset}'" if config.dataset else f"held out (share {config.held_out:g})"
-        )
-        between = f", every {config.every:,} iterations" if config.every else ""
-        return (
-            f"{len(samples):,} of {self.n_available:,} samples {source}, {tokens:,} tokens in "
-            f"{len(self.batches):,} batches, before the first iteration{between} and at the end"
-        )
-
 
 class Experiment:
     """A configuration with its files, samples, costs, placement and planner, made on first access.
@@ -206,11 +193,21 @@ class Experiment:
         return _evaluated(self.config, table, self.dataset, self.used, n_iterations=n_iterations)
 
     def describe_evaluation(self) -> str:
-        """The samples that are evaluated, and when."""
-        table = self.config.evaluation
-        if table is None or self.evaluation is None:
+        """Number of evaluated samples and tokens, where they come from, and when."""
+        table, evaluation = self.config.evaluation, self.evaluation
+        if table is None or evaluation is None:
             return "none, as there is no [evaluation] table"
-        return self.evaluation.describe(table)
+        samples = evaluation.samples
+        tokens = sum(sample.tokens for sample in samples)
+        source = (
+            f"of '{table.dataset}'" if table.dataset else f"held out (share {table.held_out:g})"
+        )
+        between = f", every {table.every:,} iterations" if table.every else ""
+        return (
+            f"{len(samples):,} of {evaluation.n_available:,} samples {source}, {tokens:,} tokens "
+            f"in {len(evaluation.batches):,} batches, before the first iteration{between} and at "
+            "the end"
+        )
 
     def describe_iterations(self) -> str:
         """Number of iterations, and the key from which it follows, if it does."""
@@ -330,24 +327,19 @@ class Experiment:
         self.planner = self.planner.choosing_by(self.config.planner, self.config.data.max_tokens)
 
     def variant(self, config: ExperimentConfig) -> Self:
-        """Another experiment with the same samples and costs, which are not read again."""
+        """The experiment on another cluster or by other plans, with what is read already."""
         other = type(self)(config)
         for name in ("used", "trained", "mixture", "sampler", "rows"):
             setattr(other, name, getattr(self, name))
+        is_alike = self._is_packed == other._is_packed
         match self.costs, other._cost_config:
             # The same table, used in another way.
             case MeasuredCosts() as ours, ProfiledConfig() as used if used.path == ours.config.path:
                 other.costs = MeasuredCosts(used, ours.table)
             # The same parts, at other rates or on other ranks.
-            case EstimatedCosts() as ours, AnalyticConfig() as rates if self._has_parts_of(other):
+            case EstimatedCosts() as ours, AnalyticConfig() as rates if is_alike:
                 other.costs = EstimatedCosts(rates, ours.parts)
         return other
-
-    def _has_parts_of(self, other: Self) -> bool:
-        dtypes = [each.config.training.dtype for each in (self, other)]
-        sizes = [each.config.model.sizes for each in (self, other)]
-        layouts = [each._is_packed for each in (self, other)]
-        return all(ours == others for ours, others in (dtypes, sizes, layouts))
 
 
 def _predicted_ms(planner: Planner, batches: Sequence[Sequence[Sample]]) -> float:
