@@ -6,7 +6,7 @@ import threading
 import time
 import tomllib
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import fields
 from datetime import UTC, datetime
@@ -122,19 +122,16 @@ def open_trackers(output: Path, config: ReportConfig, text: str, n_done: int) ->
 
     `text` is the resolved configuration (TOML).
     """
-    return Trackers(list(_open(output, config, text, n_done)))
-
-
-def _open(output: Path, config: ReportConfig, text: str, n_done: int) -> Iterator[Tracker]:
+    trackers = list[Tracker]()
     if config.tensorboard and (board := _tensorboard(output, n_done)):
-        yield board
-    if config.wandb is None and config.mlflow is None:
-        return
-    run_id = _run_id(output / RUN_ID, n_done)
+        trackers.append(board)
+    if config.wandb is not None or config.mlflow is not None:
+        run_id = _run_id(output / RUN_ID, n_done)
     if config.wandb is not None:
-        yield _weights_and_biases(output, config.wandb, run_id, text)
+        trackers.append(_weights_and_biases(output, config.wandb, run_id, text))
     if config.mlflow is not None:
-        yield _mlflow(output, config.mlflow, run_id)
+        trackers.append(_mlflow(output, config.mlflow, run_id))
+    return Trackers(trackers)
 
 
 def _run_id(path: Path, n_done: int) -> str:
@@ -359,14 +356,12 @@ class RunLog:
 
 def _line_of(record: EvaluationRecord) -> str:
     if record.preferences:
-        return (
-            f"evaluation after {record.n_done} iterations: loss {record.loss:.4f}, "
-            f"{describe_preferences(record.preferences)}, {record.tokens:,} pairs in "
-            f"{record.took_ms:,.0f} ms"
-        )
+        meaning, unit = describe_preferences(record.preferences), "pairs"
+    else:
+        meaning, unit = f"perplexity {record.perplexity:,.4g}", "target tokens"
     return (
-        f"evaluation after {record.n_done} iterations: loss {record.loss:.4f}, perplexity "
-        f"{record.perplexity:,.4g}, {record.tokens:,} target tokens in {record.took_ms:,.0f} ms"
+        f"evaluation after {record.n_done} iterations: loss {record.loss:.4f}, {meaning}, "
+        f"{record.tokens:,} {unit} in {record.took_ms:,.0f} ms"
     )
 
 
