@@ -211,24 +211,15 @@ _MB = 1e6
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A micro-batch of a plan, by its number."""
+    """A micro-batch of a plan, by its number.
+
+    `planned_bytes`: Memory that the plan counts on for it, while nothing else runs or is kept.
+    """
 
     taken: TakenPlan
     index: int
-
-    @property
-    def plan(self) -> RankPlan:
-        return self.taken.plan
-
-    @property
-    def microbatch(self) -> MicroBatch:
-        return self.plan.microbatches[self.index]
-
-    @property
-    def planned_bytes(self) -> int:
-        """Memory that the plan counts on for it, while nothing else runs or is kept."""
-        stored, *transient = (sizes[self.index] for sizes in self.plan.memory.sizes)
-        return stored + max(transient)
+    microbatch: MicroBatch
+    planned_bytes: int
 
     @property
     def shape(self) -> tuple[object, ...]:
@@ -259,9 +250,11 @@ def run_largest_first(rank: Rank, plans: Plans, config: ExperimentConfig) -> str
 
 def _largest(plans: list[TakenPlan]) -> list[_Candidate]:
     candidates = [
-        _Candidate(taken, index)
+        _Candidate(taken, index, microbatch, stored + max(transient))
         for taken in plans
-        for index, microbatch in enumerate(taken.plan.microbatches)
+        for index, (microbatch, stored, *transient) in enumerate(
+            zip(taken.plan.microbatches, *taken.plan.memory.sizes, strict=True)
+        )
         if microbatch.slice is None
     ]
     candidates.sort(key=lambda each: each.planned_bytes, reverse=True)
@@ -272,7 +265,7 @@ def _largest(plans: list[TakenPlan]) -> list[_Candidate]:
 
 
 def _run(rank: Rank, plans: Plans, each: _Candidate, limit_bytes: float) -> str:
-    plan, microbatch = each.plan, each.microbatch
+    plan, microbatch = each.taken.plan, each.microbatch
     plans.serve(each.taken)
     is_first = plan.stage == 0
     shape = None if is_first else plan.received_shape(each.index, Payload.ACTIVATION)
@@ -293,15 +286,15 @@ def _describe(microbatch: MicroBatch) -> str:
 
 
 def _memory_error(rank: int, each: _Candidate, reason: str, limit_bytes: float) -> RunError:
-    samples = {sample.sample_id: sample for sample in each.taken.samples}
+    plan, samples = each.taken.plan, {sample.sample_id: sample for sample in each.taken.samples}
     members = [samples[i] for i in each.microbatch.sample_ids]
     longest = max(members, key=lambda sample: sample.tokens)
     return RunError(
-        f"iteration {each.plan.iteration}, rank {rank}: micro-batch {each.index} of "
+        f"iteration {plan.iteration}, rank {rank}: micro-batch {each.index} of "
         f"{_describe(each.microbatch)}, whose longest sample is {longest.sample_id} with "
         f"{longest.tokens} tokens, does not fit into memory ({reason}), "
         f"though {each.planned_bytes / _MB:,.1f} MB were planned beside "
-        f"{each.plan.memory.static / _MB:,.1f} MB of model: lower cluster.device_memory_bytes, "
+        f"{plan.memory.static / _MB:,.1f} MB of model: lower cluster.device_memory_bytes, "
         f"which is {limit_bytes / _MB:,.1f} MB, or data.max_tokens, or measure costs with "
         "'dynapipe-hpc profile'"
     )
