@@ -74,18 +74,18 @@ def end(n_done: int, *, stopped: bool) -> tuple[object, ...]:
 
 def test_a_last_evaluation_that_was_interrupted_is_made_up_for() -> None:
     history = LossHistory(1, [(0, 9.0), (2, 3.0), (4, 2.0)])
-    assert not is_complete(6, 6, history)
+    assert not is_complete(range(6, 6), history)
     assert end_of(6, history, {6: SIGTERM}) == (SIGTERM, [end(6, stopped=True)])
-    assert not is_complete(6, 6, history)
+    assert not is_complete(range(6, 6), history)
     assert end_of(6, history, {6: 1.0}) == (0, [end(6, stopped=False)])
-    assert is_complete(6, 6, history)
+    assert is_complete(range(6, 6), history)
 
 
 def test_an_evaluation_that_is_made_up_for_may_end_training() -> None:
     """As it would have, had nothing interrupted it: without one more iteration."""
     history = LossHistory(1, [(0, 9.0), (2, 3.0)])
     assert end_of(4, history, {4: 3.5}) == (0, [end(4, stopped=False)])
-    assert is_complete(4, 6, history)
+    assert is_complete(range(4, 6), history)
 
 
 def test_the_best_has_the_lowest_loss_since_training_began() -> None:

@@ -20,6 +20,7 @@ from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.plan.codec import decode, encode_plans, plans_hash
 from dynapipe_hpc.report.records import EvaluationRecord, PreferenceMeans, TaskLoss
 from dynapipe_hpc.training.config import LossWeighting
+from dynapipe_hpc.training.huggingface.origin import HASH_FACT
 from dynapipe_hpc.training.preferences import PreferenceLoss, losses_of_tables
 from dynapipe_hpc.training.token_loader import TokenLoader
 
@@ -87,7 +88,7 @@ def train_preferences(rank: Rank, experiment: Experiment, run: OpenRun) -> Float
     the run was asked to stop meanwhile.
     """
     with rank.job.fail_together():
-        passes = reference_passes(experiment, run.weights_hash, run.output)
+        passes = reference_passes(experiment, str(run.facts[HASH_FACT]), run.output)
     tables = []
     for each in passes:
         table = find_reference(rank, experiment, each, begins=run.point is None)

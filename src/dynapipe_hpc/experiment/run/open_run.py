@@ -22,7 +22,6 @@ from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.machine import machine_facts
 from dynapipe_hpc.report.run_folder import ENDED, evaluations_file, write_mixture
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder
-from dynapipe_hpc.training.huggingface.origin import HASH_FACT
 from dynapipe_hpc.training.learning_rate import describe_longer
 
 
@@ -78,15 +77,15 @@ class LossHistory:
         )
 
 
-def is_complete(n_done: int, n_iterations: int, history: LossHistory | None) -> bool:
+def is_complete(iterations: range, history: LossHistory | None) -> bool:
     """Whether a run has nothing left to do; without a history it does not evaluate.
 
     A run that was asked to stop in its last evaluation has that left.
     """
     if history is None:
-        return n_done >= n_iterations
-    lacks_last = n_done == n_iterations and n_done not in history
-    return history.is_over or (n_done >= n_iterations and not lacks_last)
+        return not iterations
+    lacks_last = iterations.start == iterations.stop and iterations.start not in history
+    return history.is_over or (not iterations and not lacks_last)
 
 
 class OpenRun:
@@ -113,16 +112,6 @@ class OpenRun:
             self.history = job.on_first(lambda: LossHistory.read(output, table, n_done))
         self.facts = facts_of_start(facts, self.point)
         self.iterations = range(n_done, config.training.n_iterations)
-
-    @property
-    def weights_hash(self) -> str:
-        """Hash of the weights that the run began with, if it trains adapters or on preferences."""
-        return str(self.facts[HASH_FACT])
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the run has nothing left to do."""
-        return is_complete(self.iterations.start, self.iterations.stop, self.history)
 
     @contextmanager
     def records(self, device: dict[str, str]) -> Iterator[None]:

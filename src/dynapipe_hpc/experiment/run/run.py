@@ -20,7 +20,7 @@ from dynapipe_hpc.experiment.run.iteration import (
     Traces,
     all_reduce_fields,
 )
-from dynapipe_hpc.experiment.run.open_run import LossHistory, OpenRun
+from dynapipe_hpc.experiment.run.open_run import LossHistory, OpenRun, is_complete
 from dynapipe_hpc.experiment.run.plans import OnlineCosts, Plans, open_store
 from dynapipe_hpc.experiment.run.rank import Rank, run_largest_first, runs_largest_first
 from dynapipe_hpc.experiment.run.run_log import RunLog
@@ -253,7 +253,7 @@ def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
     host = prepare_for_host(job, experiment)
     with locked(job, output) as lock:
         run = OpenRun(job, experiment, output, lock)
-        if run.is_complete:
+        if is_complete(run.iterations, run.history):
             job.say(run.describe_complete())
             return 0
         stop_signal = _run(job, experiment, run, host)
