@@ -33,7 +33,7 @@ from dynapipe_hpc.data.lengths_file import (
 from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.check_dataset import check_dataset, describe_library
-from dynapipe_hpc.experiment.config import EvaluationConfig, ExperimentConfig
+from dynapipe_hpc.experiment.config import EvaluationConfig, ExperimentConfig, any_placement
 from dynapipe_hpc.planner.batch.row_length import RowLengths, rows_of_tokens
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.corrected_cost import Corrections
@@ -273,17 +273,20 @@ class Experiment:
         They are chosen among equal shares and placements that balance stages, by the predicted time
         of the first batches.
         """
-        if configured := self.config.model.layers_per_stage:
-            return Placement(configured)
+        if self._is_placed:
+            return any_placement(self.config)
         return self._fastest(self.rows, [self.sampler.iteration(k) for k in range(N_PLACED)])
+
+    @property
+    def _is_placed(self) -> bool:
+        return bool(self.config.model.layers_per_stage) or self.config.cluster.n_stages == 1
 
     def placement_for(self, batches: Sequence[Lengths]) -> Placement:
         """The same for batches of lengths; the dataset is not read."""
-        model = self.config.model
-        if configured := model.layers_per_stage:
-            return Placement(configured)
+        if self._is_placed:
+            return any_placement(self.config)
         inputs, targets = np.concatenate(batches).T.astype(np.int64)
-        rows = rows_of_tokens(inputs, targets, model.has_target_rows)
+        rows = rows_of_tokens(inputs, targets, self.config.model.has_target_rows)
         return self._fastest(rows, [samples_of_lengths(batch) for batch in batches[:N_PLACED]])
 
     def _fastest(self, rows: RowLengths, first: Sequence[Sequence[Sample]]) -> Placement:

@@ -111,8 +111,6 @@ def placements(
     placements without duplicates, equal shares first.
     """
     equal = Placement.equal_shares(shape.n_all_layers, cluster.n_stages)
-    if cluster.n_stages == 1:
-        return [equal]
     probe = _Probe(probe_costs(source, shape, cluster).of_layout(layout), shape, cluster)
     candidates = (
         probe.placement(each, mode) for each in sizes for mode in probe.cost.recompute_modes
