@@ -27,8 +27,7 @@ from dynapipe_hpc.models.sharding.shards import OneShard
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.analytic import analytic_cost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
-from dynapipe_hpc.planner.cost.cost_model import CostModel, Shapes
-from dynapipe_hpc.planner.cost.forward_only import forward_costs
+from dynapipe_hpc.planner.cost.cost_model import CostModel, Shapes, forward_costs
 from dynapipe_hpc.training.flat_parameters import FlatParameters
 
 META, ELEMENT_BYTES = torch.device("meta"), 2

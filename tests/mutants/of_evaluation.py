@@ -21,7 +21,7 @@ EVALUATION = (
         ("slice(None) if cache_cost in SHARED else firsts", "firsts",
          "an evaluation forgets keys and values after the first slice",
          "samples_that_do_not_fit_are_evaluated_as_slices")),
-    *of("planner/cost/forward_only.py", "tests/training/test_evaluating.py",
+    *of("planner/cost/cost_model.py", "tests/training/test_evaluating.py",
         ("cache_cost=Cost.FORWARD_TRANSIENT_BYTES", "cache_cost=Cost.STORED_BYTES",
          "an evaluation keeps the keys and values of all samples",
          "samples_that_do_not_fit_are_evaluated_as_slices")),

@@ -20,8 +20,7 @@ from dynapipe_hpc.planner.choose.choice import Choice
 from dynapipe_hpc.planner.choose.chooser import Chooser
 from dynapipe_hpc.planner.config import BatchConfig, PlannerConfig
 from dynapipe_hpc.planner.cost.corrected_cost import Corrections, corrected_cost
-from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, StageCosts
-from dynapipe_hpc.planner.cost.forward_only import forward_costs
+from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, StageCosts, forward_costs
 from dynapipe_hpc.planner.cost.from_config import CostSource, costs_of
 from dynapipe_hpc.planner.from_config import (
     check_halves,

@@ -27,10 +27,8 @@ from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.objective import bottleneck_ms
 from dynapipe_hpc.planner.batch.order import order_pairs, order_samples
 from dynapipe_hpc.planner.batch.row_length import RowLengths, padded_microbatch, row_lengths
-from dynapipe_hpc.planner.batch.windows import bundles as rule
 from dynapipe_hpc.planner.batch.windows import price_windows as rules
-from dynapipe_hpc.planner.batch.windows.bundles import bundles
-from dynapipe_hpc.planner.batch.windows.price_windows import price_windows
+from dynapipe_hpc.planner.batch.windows.price_windows import bundles, price_windows
 from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
 from dynapipe_hpc.planner.cost.cost_model import CostModel, Shapes, StageCosts
 
@@ -226,10 +224,10 @@ BUNDLES_PAIRS = st.lists(
 def even_of_few_samples() -> Iterator[None]:
     """As if batches were large from eight samples on."""
     with (
-        patch.object(rule, "FEWEST_SAMPLES", 8),
-        patch.object(rule, "FEWEST_PER_REPLICA", 1),
-        patch.object(rule, "BUNDLES_PER_REPLICA", 2),
-        patch.object(rule, "BUNDLES_PER_LONGEST", 1.2),
+        patch.object(rules, "FEWEST_SAMPLES", 8),
+        patch.object(rules, "FEWEST_PER_REPLICA", 1),
+        patch.object(rules, "BUNDLES_PER_REPLICA", 2),
+        patch.object(rules, "BUNDLES_PER_LONGEST", 1.2),
     ):
         yield
 
@@ -247,7 +245,7 @@ def drawn(n_samples: int) -> list[Sample]:
 def test_bundles_of_packed_rows_are_limited_by_their_tokens() -> None:
     """Bundles have at most 27 tokens, as 33 / 1.2: four short samples together, padded only two."""
     lengths = RowLengths(np.array([10, 1, 9, 1, 33]), np.zeros(5, np.int64))
-    with even_of_few_samples(), patch.object(rule, "FEWEST_SAMPLES", 5):
+    with even_of_few_samples(), patch.object(rules, "FEWEST_SAMPLES", 5):
         assert bundles(lengths, 1, [Layout.PACKED]).tolist() == [0, 4, 5]
         assert bundles(lengths, 1, [Layout.PACKED, Layout.PADDED]).tolist() == [0, 2, 4, 5]
 
