@@ -16,10 +16,9 @@ from dynapipe_hpc.data.dataset.mixture import Mixture
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.report.comparison import compare
 from dynapipe_hpc.report.html import write_page
-from dynapipe_hpc.report.lines_file import JsonLines, LinesFile
+from dynapipe_hpc.report.lines_file import LinesFile
 from dynapipe_hpc.report.records import (
     EvaluationRecord,
-    IterationRecord,
     TaskLoss,
     log_line,
     metrics,
@@ -173,9 +172,9 @@ def timeline(iteration: int) -> IterationTimeline:
     return timeline_of(example_plans(iteration), example_traces(iteration), [[shares]] * 2)
 
 
-ITERATION = JsonLines(IterationRecord).line(record(3)).strip()
-EVALUATION = JsonLines(EvaluationRecord).line(evaluation(3)).strip()
-TIMELINE = JsonLines(IterationTimeline).line(timeline(3)).strip()
+ITERATION = iterations_file(Path()).line(record(3)).strip()
+EVALUATION = evaluations_file(Path()).line(evaluation(3)).strip()
+TIMELINE = timelines_file(Path()).line(timeline(3)).strip()
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:

@@ -23,26 +23,29 @@ def _parse_null(value: object) -> object:
 Number = Annotated[float, BeforeValidator(_parse_null)]
 
 
-class JsonLines(Generic[T]):
-    """Lines of JSON of one kind of record, a dataclass."""
+class LinesFile(Generic[T]):
+    """A file with a record, a dataclass, as JSON in every line."""
 
-    def __init__(self, kind: type[T], most_characters: int = MAX_LINE_CHARACTERS) -> None:
-        self.kind, self._most_characters = kind, most_characters
+    def __init__(
+        self,
+        path: Path,
+        kind: type[T],
+        key: str = "",
+        most_characters: int = MAX_LINE_CHARACTERS,
+    ) -> None:
+        """Opens nothing yet. Files that grow need not exist, and their `key` ascends."""
+        self.path, self._key, self._most_characters = path, key, most_characters
         self._adapter = TypeAdapter(kind)
 
     def line(self, record: T) -> str:
         return self._adapter.dump_json(record).decode() + "\n"
 
-    def read(self, path: Path) -> Iterator[tuple[str, T]]:
+    def read(self) -> Iterator[tuple[str, T]]:
         """Place and record of every line, except one that is still being written."""
-        if reason := why_unreadable(path):
-            raise InputError(f"{path}: cannot be read: {reason}")
-        for number, line in enumerate(complete_lines(path, self._most_characters), start=1):
-            yield (where := f"{path}:{number}"), self._parse(line, where)
-
-    def last(self, path: Path, n: int, most_bytes: int) -> list[T]:
-        where = f"{path}: one of its last lines"
-        return [self._parse(line, where) for line in last_lines(path, most_bytes)[-n:]]
+        if reason := why_unreadable(self.path):
+            raise InputError(f"{self.path}: cannot be read: {reason}")
+        for number, line in enumerate(complete_lines(self.path, self._most_characters), start=1):
+            yield (where := f"{self.path}:{number}"), self._parse(line, where)
 
     def _parse(self, line: str, where: str) -> T:
         try:
@@ -56,23 +59,13 @@ class JsonLines(Generic[T]):
                 "remove the line"
             ) from None
 
-
-class LinesFile(Generic[T]):
-    """A file that grows by lines of JSON in ascending order, and is read line by line."""
-
-    def __init__(
-        self, path: Path, kind: type[T], key: str, most_characters: int = MAX_LINE_CHARACTERS
-    ) -> None:
-        """Opens nothing yet; without a file there are no records, whose `key` ascends."""
-        self.path, self._lines, self._key = path, JsonLines(kind, most_characters), key
-
     def begin(self) -> None:
         with atomic_write(self.path):
             pass
 
     def add(self, record: T) -> None:
         with writing(self.path), self.path.open("a", encoding="utf-8") as file:
-            file.write(self._lines.line(record))
+            file.write(self.line(record))
 
     def cut(self, end: int) -> None:
         """Removes records from key `end` on, and a line that was not completed."""
@@ -82,7 +75,7 @@ class LinesFile(Generic[T]):
                 temporary.open("w", encoding="utf-8") as file,
             ):
                 kept = (record for record in self.records() if getattr(record, self._key) < end)
-                file.writelines(map(self._lines.line, kept))
+                file.writelines(map(self.line, kept))
 
     def n_lines(self) -> int:
         """Number of complete lines, damaged or not."""
@@ -95,7 +88,7 @@ class LinesFile(Generic[T]):
         if not os.path.lexists(self.path):
             return
         before = -1
-        for where, record in self._lines.read(self.path):
+        for where, record in self.read():
             now = getattr(record, self._key)
             if now <= before:
                 raise InputError(
@@ -106,7 +99,8 @@ class LinesFile(Generic[T]):
             yield record
 
     def last(self, n: int, most_bytes: int) -> list[T]:
-        return self._lines.last(self.path, n, most_bytes)
+        where = f"{self.path}: one of its last lines"
+        return [self._parse(line, where) for line in last_lines(self.path, most_bytes)[-n:]]
 
 
 def complete_lines(path: Path, most_characters: int) -> Iterator[str]:

@@ -25,7 +25,7 @@ from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.cost.from_config import MeasuredCosts
 from dynapipe_hpc.planner.cost.table.checksum import checksum_of
 from dynapipe_hpc.planner.make_plans import Planner
-from dynapipe_hpc.report.lines_file import JsonLines
+from dynapipe_hpc.report.lines_file import LinesFile
 
 CONFIG, INPUTS = "config.toml", "inputs.json"
 PLANNED, PLANNING = "planned.jsonl", "planning.jsonl"
@@ -125,7 +125,8 @@ class PlanningTime:
     planning_ms: float
 
 
-_RECORDS, _TIMES = JsonLines(PlannedIteration), JsonLines(PlanningTime)
+def _lines(folder: Path) -> tuple[LinesFile[PlannedIteration], LinesFile[PlanningTime]]:
+    return LinesFile(folder / PLANNED, PlannedIteration), LinesFile(folder / PLANNING, PlanningTime)
 
 
 def _write(
@@ -133,12 +134,13 @@ def _write(
 ) -> None:
     with writing(output):
         output.parent.mkdir(parents=True, exist_ok=True)
+    records_file, times_file = _lines(output)
     times = (PlanningTime(*each.record.key, each.planning_ms) for each in planned)
     files = {
         CONFIG: config_toml,
         INPUTS: json.dumps(inputs, indent=1) + "\n",
-        PLANNED: "".join(_RECORDS.line(each.record) for each in planned),
-        PLANNING: "".join(map(_TIMES.line, times)),
+        PLANNED: "".join(records_file.line(each.record) for each in planned),
+        PLANNING: "".join(map(times_file.line, times)),
     }
     with new_folder(output) as temporary:
         for name, text in files.items():
@@ -167,8 +169,9 @@ def _read(
                 f"{quoted(stored.get(name))}, now {checksum}); restore them, name another "
                 "folder, or remove this one"
             )
-    records = [record for _, record in _RECORDS.read(output / PLANNED)]
-    times_ms = [time.planning_ms for _, time in _TIMES.read(output / PLANNING)]
+    records_file, times_file = _lines(output)
+    records = [record for _, record in records_file.read()]
+    times_ms = [time.planning_ms for _, time in times_file.read()]
     if [each.key for each in records] != keys or len(times_ms) != len(keys):
         raise InputError(f"{output}: its files are not complete; remove it")
     return list(map(Planned, records, times_ms))
