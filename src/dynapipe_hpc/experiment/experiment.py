@@ -41,8 +41,7 @@ from dynapipe_hpc.planner.cost.from_config import CostSource, EstimatedCosts, Me
 from dynapipe_hpc.planner.cost.model_state import state_factor
 from dynapipe_hpc.planner.from_config import read_costs
 from dynapipe_hpc.planner.make_plans import Planner
-from dynapipe_hpc.planner.placement.placements import placements
-from dynapipe_hpc.planner.placement.typical_sizes import typical_sizes
+from dynapipe_hpc.planner.placement.placements import placements, typical_sizes
 from dynapipe_hpc.training.checkpoint.part_files import ITEM_BYTES
 from dynapipe_hpc.training.config import LENGTHS, MAX_ITERATIONS, TrainingConfig
 from dynapipe_hpc.training.huggingface.origin import Origin, find_origin, hash_of_weights

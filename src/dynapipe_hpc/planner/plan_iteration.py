@@ -11,8 +11,8 @@ from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.lengths_file import samples_of_lengths
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.rank_plan import RankPlan
-from dynapipe_hpc.planner.batch.check_rows import check_rows
 from dynapipe_hpc.planner.batch.config import DynamicConfig
+from dynapipe_hpc.planner.batch.row_length import check_rows
 from dynapipe_hpc.planner.choose.config import SearchConfig
 from dynapipe_hpc.planner.config import PlannerConfig
 from dynapipe_hpc.planner.cost.config import AnalyticConfig

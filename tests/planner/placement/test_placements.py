@@ -23,8 +23,13 @@ from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes
 from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts, costs_of
 from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable
-from dynapipe_hpc.planner.placement.placements import PartCosts, best_placement, placements
-from dynapipe_hpc.planner.placement.typical_sizes import TypicalSizes, typical_sizes
+from dynapipe_hpc.planner.placement.placements import (
+    PartCosts,
+    TypicalSizes,
+    best_placement,
+    placements,
+    typical_sizes,
+)
 
 Counts = tuple[int, ...]
 

@@ -33,10 +33,10 @@ from dynapipe_hpc.planner.cost.cost_model import (
 from dynapipe_hpc.planner.cost.model_state import (
     factor_of_copies,
     held_weights,
+    slice_memory,
     state_factor,
     state_factor_of_rank,
 )
-from dynapipe_hpc.planner.cost.slice_memory import slice_memory
 from dynapipe_hpc.planner.cost.stage_parts import StageKinds, boundary_sizes, parts_of_stages
 
 

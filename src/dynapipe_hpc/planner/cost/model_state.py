@@ -1,4 +1,4 @@
-"""Bytes of weights, gradients and optimizer state on a rank."""
+"""Bytes on a rank: weights, gradients, optimizer state, and keys and values of slices."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -9,10 +9,10 @@ from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.part import Weights
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.cost.cost_model import FloatArray
+from dynapipe_hpc.planner.cost.cost_model import FloatArray, SliceMemory
 from dynapipe_hpc.planner.cost.stage_parts import parts_of_stages
 
-GRADIENT_BYTES = 4  # gradients are added up in float32 at least
+GRADIENT_BYTES = 4  # gradients, also of keys and values, are added up in float32 at least
 
 
 def state_factor(element_bytes: int) -> float:
@@ -97,3 +97,19 @@ def _held_once(
         copied += n_bytes * uses.clip(max=1)
         copied[owner] -= n_bytes
     return own, copied
+
+
+def slice_memory(
+    shape: ModelShape, placement: Placement, n_shards: int, *, element_bytes: int
+) -> SliceMemory:
+    """Memory of the slices of a sample on every stage."""
+    n_layers = np.array([float(len(layers)) for layers in placement.layers])
+
+    def on_stages(width: int, bytes_each: int) -> FloatArray:
+        return n_layers * (width / n_shards * bytes_each)
+
+    return SliceMemory(
+        kept=on_stages(shape.cache_width, element_bytes),
+        sums=on_stages(shape.cache_width, max(element_bytes, GRADIENT_BYTES)),
+        spared=on_stages(shape.spared_width, element_bytes),
+    )

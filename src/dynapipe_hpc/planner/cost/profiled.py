@@ -26,10 +26,10 @@ from dynapipe_hpc.planner.cost.measured_axes import common_axes
 from dynapipe_hpc.planner.cost.model_state import (
     factor_of_copies,
     held_weights,
+    slice_memory,
     state_factor_of_rank,
 )
 from dynapipe_hpc.planner.cost.slice_costs import PairTimes, costs_of_slices
-from dynapipe_hpc.planner.cost.slice_memory import slice_memory
 from dynapipe_hpc.planner.cost.stage_grids import StageMeasurements
 from dynapipe_hpc.planner.cost.stage_parts import StageKinds, boundary_sizes, parts_of_stages
 from dynapipe_hpc.planner.cost.table.profile_table import (
