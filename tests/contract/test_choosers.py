@@ -12,9 +12,8 @@ from tests.examples.linear_cost import linear_cost
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.baselines.baseline import Baseline
+from dynapipe_hpc.planner.baselines.baseline import Baseline, OneModeSearch
 from dynapipe_hpc.planner.baselines.config import PackedBalancedConfig
-from dynapipe_hpc.planner.baselines.every_mode import OneModeSearch
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
 from dynapipe_hpc.planner.choose.chooser import Chooser
 from dynapipe_hpc.planner.choose.config import SearchConfig

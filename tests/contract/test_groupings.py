@@ -13,8 +13,12 @@ from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.baseline import packed_balanced, packed_next_fit
-from dynapipe_hpc.planner.baselines.grouping import Grouping
-from dynapipe_hpc.planner.baselines.padded_rows import dense_packing, naive_padding, token_budget
+from dynapipe_hpc.planner.baselines.padded_rows import (
+    Grouping,
+    dense_packing,
+    naive_padding,
+    token_budget,
+)
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError, NotMeasuredError
 from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError
 

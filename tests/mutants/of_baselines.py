@@ -3,7 +3,7 @@
 from tests.mutants.mutant import of
 
 BASELINES = (
-    *of("planner/baselines/every_mode.py", "tests/planner/baselines/test_baseline.py",
+    *of("planner/baselines/baseline.py", "tests/planner/baselines/test_baseline.py",
         ("if only_first and choice.candidates:", "if choice.candidates:",
          "the first mode that fits is always taken")),
     *of("planner/baselines/baseline.py", "tests/planner/baselines/test_baseline.py",

@@ -5,9 +5,8 @@ from collections.abc import Mapping, Sequence
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.baselines.baseline import Baseline
+from dynapipe_hpc.planner.baselines.baseline import Baseline, OneModeSearch
 from dynapipe_hpc.planner.baselines.config import DensePackingConfig
-from dynapipe_hpc.planner.baselines.every_mode import OneModeSearch
 from dynapipe_hpc.planner.baselines.padded_rows import check_row_tokens
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.batch.slice_rule import SliceRule

@@ -1,7 +1,7 @@
 """Baselines: packed rows of balanced or next-fit groups, and any rule tuned for every batch."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 
@@ -16,9 +16,14 @@ from dynapipe_hpc.planner.baselines.config import (
     DensePackingConfig,
     RowCountConfig,
 )
-from dynapipe_hpc.planner.baselines.every_mode import in_every_mode
-from dynapipe_hpc.planner.baselines.grouping import FEWER_TOKENS, Grouping, check_fit
-from dynapipe_hpc.planner.baselines.padded_rows import dense_packing, naive_padding, token_budget
+from dynapipe_hpc.planner.baselines.padded_rows import (
+    FEWER_TOKENS,
+    Grouping,
+    check_fit,
+    dense_packing,
+    naive_padding,
+    token_budget,
+)
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError, NotMeasuredError
 from dynapipe_hpc.planner.batch.microbatch_costs import PricedReplica
 from dynapipe_hpc.planner.batch.objective import bottleneck_ms
@@ -26,9 +31,10 @@ from dynapipe_hpc.planner.batch.packed_row import packed_microbatch
 from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError, balance
 from dynapipe_hpc.planner.batch.row_length import document_lengths, padded, row_lengths, tokens_of
 from dynapipe_hpc.planner.choose.choice import Candidate, Choice, Infeasible
+from dynapipe_hpc.planner.choose.chooser import Chooser
 from dynapipe_hpc.planner.choose.schedule_replicas import ReplicaScheduler
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, IntArray, Shapes
-from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
+from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError, ScheduleRule
 
 Groups = Sequence[Sequence[int]]
 """Per micro-batch the indices of its samples, in the order in which they lie in its row."""
@@ -332,3 +338,48 @@ GROUPINGS: Mapping[str, tuple[Grouping, Settings]] = {
     "packed_balanced": (packed_balanced, packed_budgets),
 }
 """Ways to group samples by the names of their tables, each with the settings to try."""
+
+
+def in_every_mode(
+    cost: CostModel, choose: Callable[[CostModel], Choice], *, only_first: bool = False
+) -> Choice:
+    """Plans an iteration in every mode separately, least recomputation first.
+
+    `only_first`: Whether to stop at the first mode with a plan that keeps within memory. Raises
+    `DoesNotFitError` or `NotMeasuredError` or `InfeasibleScheduleError`: There is no plan in any
+    mode; the error is that of the last one, which keeps least.
+    """
+    tried: list[Candidate | Infeasible] = []
+    failures: list[InputError] = []
+    for mode in cost.recompute_modes:
+        try:
+            choice = choose(cost.of_mode(mode))
+        except (DoesNotFitError, NotMeasuredError, InfeasibleScheduleError) as error:
+            failures.append(error)
+            continue
+        tried += [replace(t, way=f"{t.way}, recompute {mode.text}") for t in choice.tried]
+        if only_first and choice.candidates:
+            break
+    if not tried:
+        raise failures[-1]
+    return Choice(tuple(tried))
+
+
+@dataclass(frozen=True, slots=True)
+class OneModeSearch:
+    """A search in every mode, see `in_every_mode`, for `planner.batch.recompute_choice`.
+
+    `only_first`: Whether to stop at the first mode with a plan that keeps within memory.
+    """
+
+    chooser_of: Callable[[CostModel], Chooser]
+    cost: CostModel
+    only_first: bool
+
+    def choose(self, samples: Sequence[Sample]) -> Choice:
+        """The plans of the modes, see `Chooser`."""
+        return in_every_mode(
+            self.cost,
+            lambda cost: self.chooser_of(cost).choose(samples),
+            only_first=self.only_first,
+        )
