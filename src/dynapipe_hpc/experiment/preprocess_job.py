@@ -163,8 +163,7 @@ def _begin(folder: Path) -> None:
 def _missing(job: Job, folder: Path, shards: Sequence[Shard]) -> list[Shard]:
     """Missing or damaged shards; every rank checks some of them."""
     # The folder is listed, as a file system may cache for a while that a file does not exist.
-    names = {path.name for path in folder.iterdir()} if job.is_first else set()
-    names = job.broadcast(names)
+    names = job.on_first(lambda: {path.name for path in folder.iterdir()})
     present = [shard for shard in shards if shard.name in names]
     mine = present[job.rank :: job.size]
     intact = {s.name for s in mine if not job.stop.asked and _is_intact(folder / s.name)}

@@ -15,6 +15,7 @@ from dynapipe_hpc.job.world import STARTED
 PROCESSES, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
 
+@cache
 def machine_facts(n_ranks: int) -> dict[str, str | int]:
     """Host, processors, launcher and software versions by name, as plain values."""
     facts: dict[str, str | int] = {
@@ -57,7 +58,6 @@ def _processor() -> str:
     return next(names, platform.machine())
 
 
-@cache
 def _commit() -> str:
     """Commit of the running source tree; "unknown" outside of a repository."""
     source = Path(dynapipe_hpc.__file__)
