@@ -112,24 +112,12 @@ def adapted(shape: ModelShape, **lora: Any) -> ModelShape:
     return shape.model_validate({**shape.model_dump(), "lora": {"rank": RANK, **lora}})
 
 
-def made_of_adapters(shape: ModelShape, shard: int = 0, n_shards: int = 1) -> StageOfFamily:
-    return family_of(shape)(
-        shape,
-        range(shape.n_all_layers),
-        first=True,
-        last=True,
-        shards=ShardOf(shard, n_shards),
-        seed=11,
-        dtype=torch.float64,
-    )
-
-
 def trained(module: StageOfFamily) -> dict[str, Tensor]:
     return {name: p.detach() for name, p in module.named_parameters() if p.requires_grad}
 
 
 def test_every_linear_layer_has_an_adapter_and_nothing_else_is_trained() -> None:
-    shapes = {name: tuple(p.shape) for name, p in trained(made_of_adapters(adapted(SHAPE))).items()}
+    shapes = {name: tuple(p.shape) for name, p in trained(made(adapted(SHAPE))).items()}
     h, f = SHAPE.hidden_size, SHAPE.ffn_size
     sizes = {
         "attention.query_key_value.adapters.query_key_value": (h, 3 * h),
@@ -148,23 +136,23 @@ def test_every_linear_layer_has_an_adapter_and_nothing_else_is_trained() -> None
 @pytest.mark.parametrize("shape", [SHAPE, T5_SHAPE], ids=lambda shape: shape.family)
 @pytest.mark.parametrize("n_shards", [1, 2, 4])
 def test_adapters_begin_alike_on_any_number_of_shards(shape: ModelShape, n_shards: int) -> None:
-    whole = trained(made_of_adapters(adapted(shape)))
+    whole = trained(made(adapted(shape)))
     for shard in range(n_shards):
-        module = made_of_adapters(adapted(shape), shard, n_shards)
+        module = made(adapted(shape), shard, n_shards)
         splits = splits_of(module)
         for name, weight in trained(module).items():
             assert torch.equal(weight, splits.get(name, WHOLE).part_of(whole[name])), name
 
 
 def test_adapters_begin_as_documented() -> None:
-    for name, weight in trained(made_of_adapters(adapted(SHAPE))).items():
+    for name, weight in trained(made(adapted(SHAPE))).items():
         if name.endswith("lora_b"):
             assert not weight.any()
             continue
         digest = hashlib.sha256(f"11/{name}".encode()).digest()
         stream = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little"))
         drawn = 2 * torch.rand(weight.shape, generator=stream) - 1
-        expected = drawn.double() / math.sqrt(weight.shape[1])
+        expected = drawn / math.sqrt(weight.shape[1])
         torch.testing.assert_close(weight, expected, rtol=1e-6, atol=1e-9)
 
 

@@ -1,7 +1,6 @@
 """Maps, vocabulary and residual stream over shards compute what they do on one."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -17,9 +16,7 @@ from dynapipe_hpc.models.batch import Batch, Labels
 from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.models.recompute import recomputed
 from dynapipe_hpc.models.sharding.sharded_linear import (
-    Adapters,
     ColumnLinear,
-    ResidualStream,
     RowLinear,
     TokenEmbedding,
     residual_stream,
@@ -27,8 +24,7 @@ from dynapipe_hpc.models.sharding.sharded_linear import (
 from dynapipe_hpc.models.sharding.shards import ONE_SHARD, Shards
 from dynapipe_hpc.models.sharding.split import splits_of
 
-VALUES = torch.randn(3, 5, 8, dtype=torch.float64, generator=torch.manual_seed(1))
-TOWARDS = torch.randn(3, 5, 8, dtype=torch.float64, generator=torch.manual_seed(2))
+SIZES = [(1, 1), (2, 3), (3, 5), (4, 4)]  # fewer tokens than shards, and numbers of any remainder
 Run = Callable[[Callable[[Tensor], Tensor], Tensor], Tensor]
 
 
@@ -60,29 +56,37 @@ def pair(shards: Shards, *, bias: bool) -> Pair:
     return maps
 
 
-def passed(shards: Shards, bias: bool, run: Run) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+def drawn(*size: int, seed: int) -> Tensor:
+    stream = torch.Generator().manual_seed(seed)  # threads share the default one
+    return torch.randn(size, dtype=torch.float64, generator=stream)
+
+
+def passed(
+    shards: Shards, size: tuple[int, int], run: Run, *, bias: bool
+) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
     """Output, gradient of the input, gradients of the weights."""
-    maps, values = pair(shards, bias=bias), VALUES.clone().requires_grad_()
+    maps, values = pair(shards, bias=bias), drawn(*size, 8, seed=1).requires_grad_()
     output = run(maps, values)
-    output.backward(TOWARDS)  # type: ignore[no-untyped-call]
+    output.backward(drawn(*size, 8, seed=2))  # type: ignore[no-untyped-call]
     assert values.grad is not None
     gradients = {n: p.grad for n, p in maps.named_parameters() if p.grad is not None}
     return output.detach(), values.grad, gradients
 
 
+@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("n_shards", [2, 4])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("run", [lambda maps, values: maps(values), recomputed])
 @pytest.mark.parametrize("sequence_parallel", [False, True])
 def test_outputs_and_gradients_are_those_of_one_shard(
-    n_shards: int, bias: bool, run: Run, sequence_parallel: bool
+    size: tuple[int, int], n_shards: int, bias: bool, run: Run, sequence_parallel: bool
 ) -> None:
     def work(shards: Shards) -> tuple[Tensor, Tensor, dict[str, Tensor], dict[str, Tensor]]:
         splits = splits_of(pair(shards, bias=bias))
         parts = {n: splits[n].part_of(g) if n in splits else g for n, g in expected[2].items()}
-        return *passed(shards, bias, run), parts
+        return *passed(shards, size, run, bias=bias), parts
 
-    expected = passed(ONE_SHARD, bias, run)
+    expected = passed(ONE_SHARD, size, run, bias=bias)
     found = on_shards(n_shards, work, sequence_parallel=sequence_parallel)
     if sequence_parallel and bias:  # which every shard has added to its own tokens
         total = torch.stack([gradients["output.bias"] for _, _, gradients, _ in found]).sum(0)
@@ -97,6 +101,19 @@ def test_outputs_and_gradients_are_those_of_one_shard(
         torch.testing.assert_close(gradients, parts, rtol=1e-12, atol=1e-12)
         assert torch.equal(output, found[0][0])
         assert torch.equal(gradient, found[0][1])
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("n_shards", [2, 3, 4])
+def test_own_tokens_are_no_copies(size: tuple[int, int], n_shards: int) -> None:
+    def work(shards: Shards) -> tuple[bool, bool]:
+        values = drawn(*size, 4, seed=1)
+        hidden = of_stream(residual_stream(shards, *size), values)
+        is_view = hidden.untyped_storage().data_ptr() == values.untyped_storage().data_ptr()
+        return is_view, (shards.shard + 1) * len(hidden) <= values[..., 0].numel()
+
+    for is_view, is_full in on_shards(n_shards, work, sequence_parallel=True):
+        assert is_view == is_full
 
 
 VOCABULARY = 12
@@ -120,176 +137,8 @@ def test_every_shard_has_the_vectors_of_all_ids(n_shards: int) -> None:
     assert counts.tolist() == torch.bincount(TOKENS.flatten(), minlength=VOCABULARY).tolist()
 
 
-WIDTH, OUTPUTS = 4, 6
-SIZES = [(1, 1), (2, 3), (3, 5), (4, 4)]  # fewer tokens than shards, and numbers of any remainder
-every_size = pytest.mark.parametrize(("rows", "tokens"), SIZES)
-every_number = pytest.mark.parametrize("n_shards", [2, 3, 4])
-
-
-def random(*size: int, seed: int) -> Tensor:
-    stream = torch.Generator().manual_seed(seed)  # threads share the default one
-    return torch.randn(size, dtype=torch.float64, generator=stream)
-
-
-class LinearMap(NamedTuple):
-    weight: Tensor
-    bias: Tensor | None
-    adapters: Adapters = Adapters()
-
-    def __call__(self, values: Tensor, /) -> Tensor:
-        return functional.linear(values, self.weight, self.bias)
-
-
-def spread(shards: Shards, rows: int, tokens: int) -> ResidualStream:
-    return residual_stream(shards, rows, tokens)
-
-
-def of_shard(whole: Tensor, shard: int, n_shards: int) -> list[list[float]]:
-    """Tokens of a shard: numbered through all rows, equally many each, then zeros."""
-    flat = whole.detach().flatten(0, 1).tolist()
-    n_own = -(-len(flat) // n_shards)
-    flat += [[0.0] * whole.shape[-1]] * (n_shards * n_own - len(flat))
-    return flat[shard * n_own : (shard + 1) * n_own]
-
-
-@every_size
-@every_number
-def test_all_tokens_are_gathered_and_each_shard_takes_the_gradient_of_its_own(
-    rows: int, tokens: int, n_shards: int
-) -> None:
-    values, towards = (random(rows, tokens, WIDTH, seed=seed) for seed in (1, 2))
-
-    def work(shards: Shards) -> tuple[Tensor, Tensor, Tensor | None]:
-        stream = spread(shards, rows, tokens)
-        hidden = of_stream(stream, values).clone().requires_grad_()
-        ended = stream.end(hidden * 3)
-        ended.backward(towards)  # type: ignore[no-untyped-call]
-        return hidden.detach(), ended.detach(), hidden.grad
-
-    found = on_shards(n_shards, work, sequence_parallel=True)
-    for shard, (hidden, ended, gradient) in enumerate(found):
-        assert hidden.tolist() == of_shard(values, shard, n_shards)
-        assert torch.equal(ended, 3 * values)
-        assert gradient is not None
-        assert gradient.tolist() == of_shard(3 * towards, shard, n_shards)
-
-
-@every_size
-@every_number
-def test_own_tokens_are_no_copies(rows: int, tokens: int, n_shards: int) -> None:
-    def work(shards: Shards) -> tuple[bool, bool]:
-        values = random(rows, tokens, WIDTH, seed=1)
-        hidden = of_stream(spread(shards, rows, tokens), values)
-        is_view = hidden.untyped_storage().data_ptr() == values.untyped_storage().data_ptr()
-        n_own = len(hidden)
-        return is_view, (shards.shard + 1) * n_own <= rows * tokens
-
-    for is_view, is_full in on_shards(n_shards, work, sequence_parallel=True):
-        assert is_view == is_full
-
-
-@every_size
-@every_number
-def test_what_is_gathered_adds_up_its_gradients(rows: int, tokens: int, n_shards: int) -> None:
-    values = random(rows, tokens, WIDTH, seed=1)
-    towards = [random(rows, tokens, WIDTH, seed=2 + shard) for shard in range(n_shards)]
-
-    def work(shards: Shards) -> tuple[Tensor, Tensor]:
-        stream = spread(shards, rows, tokens)
-        hidden = of_stream(stream, values).clone().requires_grad_()
-        gathered = stream.gather(hidden)
-        gathered.backward(towards[shards.shard])  # type: ignore[no-untyped-call]
-        assert hidden.grad is not None
-        return gathered.detach(), hidden.grad
-
-    total = torch.stack(towards).sum(0)
-    for shard, (gathered, gradient) in enumerate(on_shards(n_shards, work, sequence_parallel=True)):
-        assert torch.equal(gathered, values)
-        expected = torch.tensor(of_shard(total, shard, n_shards), dtype=torch.float64)
-        torch.testing.assert_close(gradient, expected, rtol=1e-14, atol=1e-14)
-
-
-@every_size
-@every_number
-def test_maps_see_all_tokens_and_keep_own_ones(rows: int, tokens: int, n_shards: int) -> None:
-    values = random(rows, tokens, WIDTH, seed=1)
-    towards = [random(rows, tokens, 2 * OUTPUTS, seed=2 + shard) for shard in range(n_shards)]
-
-    def weights_of(shard: int) -> list[Tensor]:
-        sizes = ((OUTPUTS, WIDTH), (OUTPUTS,), (OUTPUTS, WIDTH))
-        drawn = [random(*size, seed=10 * shard + i) for i, size in enumerate(sizes)]
-        return [each.requires_grad_() for each in drawn]
-
-    def work(shards: Shards) -> tuple[Tensor, Tensor, list[Tensor | None], set[torch.Size]]:
-        stream, own = spread(shards, rows, tokens), weights_of(shards.shard)
-        hidden = of_stream(stream, values).clone().requires_grad_()
-        saved: set[torch.Size] = set()
-
-        def note(tensor: Tensor) -> Tensor:
-            saved.add(tensor.shape)
-            return tensor
-
-        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-            maps: list[Any] = [LinearMap(own[0], own[1]), LinearMap(own[2], None)]
-            mapped = stream.map(hidden, *maps)
-        joined = torch.cat(mapped, -1)
-        joined.backward(towards[shards.shard])  # type: ignore[no-untyped-call]
-        assert hidden.grad is not None
-        return joined.detach(), hidden.grad, [each.grad for each in own], saved
-
-    def plain(shard: int) -> tuple[Tensor, Tensor, list[Tensor | None]]:
-        own, whole = weights_of(shard), values.clone().requires_grad_()
-        joined = torch.cat(
-            [functional.linear(whole, own[0], own[1]), functional.linear(whole, own[2])], -1
-        )
-        joined.backward(towards[shard])  # type: ignore[no-untyped-call]
-        assert whole.grad is not None
-        return joined.detach(), whole.grad, [each.grad for each in own]
-
-    expected = [plain(shard) for shard in range(n_shards)]
-    total = torch.stack([gradient for _, gradient, _ in expected]).sum(0)
-    found = on_shards(n_shards, work, sequence_parallel=True)
-    for shard, (joined, gradient, of_weights, saved) in enumerate(found):
-        torch.testing.assert_close(joined, expected[shard][0], rtol=1e-13, atol=1e-13)
-        own = torch.tensor(of_shard(total, shard, n_shards), dtype=torch.float64)
-        torch.testing.assert_close(gradient, own, rtol=1e-13, atol=1e-13)
-        torch.testing.assert_close(of_weights, expected[shard][2], rtol=1e-13, atol=1e-13)
-        n_own = -(-rows * tokens // n_shards)
-        assert saved == {(n_own, WIDTH), (OUTPUTS, WIDTH)}
-
-
-@every_size
-@every_number
-def test_positions_count_from_the_start_of_each_row(rows: int, tokens: int, n_shards: int) -> None:
-    table = random(tokens + 2, WIDTH, seed=1)
-
-    def work(shards: Shards) -> Tensor:
-        stream = spread(shards, rows, tokens)
-        zeros = of_stream(stream, torch.zeros(rows, tokens, WIDTH, dtype=torch.float64))
-        return stream.end(zeros + stream.rows_of(table))
-
-    for found in on_shards(n_shards, work, sequence_parallel=True):
-        assert torch.equal(found, table[:tokens].expand(rows, -1, -1))
-
-
-@every_number
-@pytest.mark.parametrize("sequence_parallel", [False, True])
-def test_tokens_of_a_packed_row_have_given_positions(
-    n_shards: int, sequence_parallel: bool
-) -> None:
-    table, positions = random(4, WIDTH, seed=1), torch.tensor([0, 1, 2, 0, 0, 1, 3])
-
-    def work(shards: Shards) -> Tensor:
-        stream = residual_stream(shards, 1, 7)
-        zeros = of_stream(stream, torch.zeros(1, 7, WIDTH, dtype=torch.float64))
-        return stream.end(zeros + stream.rows_of(table, positions))
-
-    for found in on_shards(n_shards, work, sequence_parallel=sequence_parallel):
-        assert torch.equal(found[0], table[positions])
-
-
-ROWS, SPREAD_STAGES_TOKENS, TARGETS, N_SHARDS = 3, 5, 4, 4  # 15 tokens are no multiple of 4
-MICROBATCH = PaddedRows((0, 1, 2), SPREAD_STAGES_TOKENS, target_tokens=TARGETS)
+ROWS, N_TOKENS, TARGETS, N_SHARDS = 3, 5, 4, 4  # 15 tokens are no multiple of 4
+MICROBATCH = PaddedRows((0, 1, 2), N_TOKENS, target_tokens=TARGETS)
 STAGES = [
     (SHAPE, range(1, 3), Boundary.ROWS, Boundary.ROWS),
     (T5_SHAPE, range(1, 2), Boundary.ROWS, Boundary.ROWS),
@@ -299,16 +148,11 @@ STAGES = [
 ]
 
 
-def drawn(*size: int, seed: int) -> Tensor:
-    stream = torch.Generator().manual_seed(seed)
-    return torch.randn(size, dtype=torch.float64, generator=stream)
-
-
 def batch_of(shape: ModelShape) -> Batch:
     if shape.family == "gpt":
-        return Batch((ROWS, SPREAD_STAGES_TOKENS))
-    inputs = torch.ones(ROWS, SPREAD_STAGES_TOKENS, dtype=torch.int64)
-    source = Batch((ROWS, SPREAD_STAGES_TOKENS), None, inputs, lengths=torch.tensor([5, 2, 4]))
+        return Batch((ROWS, N_TOKENS))
+    inputs = torch.ones(ROWS, N_TOKENS, dtype=torch.int64)
+    source = Batch((ROWS, N_TOKENS), None, inputs, lengths=torch.tensor([5, 2, 4]))
     targets = torch.arange(ROWS * TARGETS).view(ROWS, TARGETS)
     labels = Labels(targets, targets, targets)
     return Batch((ROWS, TARGETS), None, targets, labels, source=source)
@@ -316,11 +160,11 @@ def batch_of(shape: ModelShape) -> Batch:
 
 def sides_of(boundary: Boundary, seed: int, width: int) -> list[Tensor]:
     """The whole tensors of which one that is handed over is made, one per side."""
-    lengths = (SPREAD_STAGES_TOKENS, TARGETS)[: 1 + boundary]
+    lengths = (N_TOKENS, TARGETS)[: 1 + boundary]
     return [drawn(ROWS, n, width, seed=seed + i) for i, n in enumerate(lengths)]
 
 
-def of_shard_of_spread_stages(sides: list[Tensor], shard: int) -> Tensor:
+def of_shard(sides: list[Tensor], shard: int) -> Tensor:
     """Equal parts of the tokens of each side, numbered through all rows; then zeros."""
     parts = []
     for side in sides:
@@ -335,8 +179,8 @@ def of_shard_of_spread_stages(sides: list[Tensor], shard: int) -> Tensor:
 
 def real_tokens(joined: list[Tensor], boundary: Boundary) -> list[Tensor]:
     """Tokens of each side, from what all shards hold, without what fills them up."""
-    n_own = -(-ROWS * SPREAD_STAGES_TOKENS // N_SHARDS)
-    first = torch.cat([each[:n_own] for each in joined])[: ROWS * SPREAD_STAGES_TOKENS]
+    n_own = -(-ROWS * N_TOKENS // N_SHARDS)
+    first = torch.cat([each[:n_own] for each in joined])[: ROWS * N_TOKENS]
     if boundary is Boundary.ROWS:
         return [first]
     return [first, torch.cat([each[n_own:] for each in joined])[: ROWS * TARGETS]]
@@ -365,14 +209,12 @@ def test_each_shard_hands_over_its_own_tokens_and_their_gradients(
         return torch.cat(sides, 1)
 
     expected = on_shards(N_SHARDS, lambda shards: passes(shards, whole))[0]
-    found = on_shards(
-        N_SHARDS, lambda shards: passes(shards, of_shard_of_spread_stages), sequence_parallel=True
-    )
+    found = on_shards(N_SHARDS, lambda shards: passes(shards, of_shard), sequence_parallel=True)
     for i, boundary in enumerate((after, before)):
         joined = [each[i] for each in found]
         size = boundary.shape(MICROBATCH, shape.hidden_size, N_SHARDS)
         assert [each.shape for each in joined] == [size] * N_SHARDS
-        lengths = [SPREAD_STAGES_TOKENS, TARGETS][: 1 + boundary]
+        lengths = [N_TOKENS, TARGETS][: 1 + boundary]
         for tokens, side in zip(
             real_tokens(joined, boundary), torch.split(expected[i], lengths, 1), strict=True
         ):

@@ -1,112 +1,91 @@
-import numpy as np
-import numpy.typing as npt
+"""A T5 against the same model in plain operations: padded and packed, whole and in stages."""
+
+from dataclasses import replace
+
 import pytest
 import torch
 from tests.examples.run_stage import run_stage
-from tests.oracles.plain_models import t5_losses
+from tests.examples.training_case import START_ID, RandomTokens, packed_pairs, padded
+from tests.oracles.plain_models import bucket, t5_losses
 
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.architecture.t5 import T5Shape
 from dynapipe_hpc.data.microbatch import DenseRows, MicroBatch, PaddedRows, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.batch import Batch, IterationTokens
-from dynapipe_hpc.models.t5 import T5Stage
-from dynapipe_hpc.training.tied_copies import tied_weights
+from dynapipe_hpc.models.t5 import T5Stage, buckets
 
 SHAPE = T5Shape(
     n_layers=3, hidden_size=12, n_heads=2, head_size=5, ffn_size=20, vocab_size=31, max_tokens=200
 )
-START = 30
-SAMPLES = {s.sample_id: s for s in (Sample(1, 9, 4), Sample(2, 3, 7), Sample(3, 140, 1))}
+SAMPLES = [Sample(1, 9, 4), Sample(2, 0, 1), Sample(3, 5, 18), Sample(4, 140, 3), Sample(5, 2, 3)]
+WEIGHTS = {1: 0.5, 2: 2.0, 3: 0.125, 4: 0.25, 5: 1.0}
+TOKENS = IterationTokens({s.sample_id: s for s in SAMPLES}, WEIGHTS, RandomTokens(), START_ID)
+FILLS = [(0, 0), (7, 0), (0, 6), (3, 21), (131, 300)]
+SHAPES = {
+    "plain": SHAPE,
+    "gated": SHAPE.model_copy(update={"gated": True}),
+    "unscaled": SHAPE.model_copy(update={"scale_decoder_outputs": False}),
+    "other head": SHAPE.model_copy(update={"tied_head": False}),
+    "unequal": SHAPE.model_copy(update={"n_layers": 4, "n_decoder_layers": 2}),
+    "other sizes": SHAPE.model_copy(
+        update={"n_buckets": 10, "max_distance": 40, "norm_epsilon": 1e-2, "tied_head": True}
+    ),
+}
 
 
-class RandomTokens:
-    """Every sample's tokens come from its number."""
-
-    def read(
-        self, sample_id: int, input_tokens: int, target_tokens: int
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        stream = np.random.default_rng(sample_id)
-        tokens = stream.integers(0, 30, 400)
-        return tokens[:input_tokens], tokens[200 : 200 + target_tokens]
-
-    def first_token(self, sample_id: int) -> int:
-        return sample_id
-
-
-TOKENS = IterationTokens(SAMPLES, {1: 0.5, 2: 0.25, 3: 0.125}, RandomTokens(), START)
-
-
-def stages(n_stages: int, dtype: torch.dtype = torch.float64) -> list[T5Stage]:
-    placement = Placement.equal_shares(SHAPE.n_all_layers, n_stages)
+def stages(n_stages: int, shape: T5Shape = SHAPE) -> list[T5Stage]:
+    layers = Placement.equal_shares(shape.n_all_layers, n_stages).layers
     return [
         T5Stage(
-            SHAPE,
-            placement.layers[stage],
+            shape,
+            layers[stage],
             first=stage == 0,
             last=stage == n_stages - 1,
             seed=3,
-            dtype=dtype,
+            dtype=torch.float64,
         )
         for stage in range(n_stages)
     ]
 
 
-def load(stage: T5Stage, microbatch: MicroBatch) -> Batch:
-    return stage.collate(microbatch, TOKENS)
-
-
-def loss_of(pipeline: list[T5Stage], microbatch: MicroBatch) -> torch.Tensor:
+def loss_of(pipeline: list[T5Stage], microbatch: MicroBatch) -> float:
     activation = None
     for stage in pipeline:
-        activation = run_stage(stage, activation, load(stage, microbatch))
+        activation = run_stage(stage, activation, stage.collate(microbatch, TOKENS))
     assert activation is not None
-    return activation
+    return activation.item()
 
 
-PADDED = PaddedRows((1, 2, 3), 144, target_tokens=16)
-
-
-GATED = SHAPE.model_copy(update={"gated": True})
-UNSCALED = SHAPE.model_copy(update={"scale_decoder_outputs": False})
-OTHER_HEAD = SHAPE.model_copy(update={"tied_head": False})
-UNEQUAL = SHAPE.model_copy(update={"n_layers": 4, "n_decoder_layers": 2})
-OTHER_SIZES = SHAPE.model_copy(
-    update={"n_buckets": 10, "max_distance": 40, "norm_epsilon": 1e-2, "tied_head": True}
-)
-
-
-@pytest.mark.parametrize("shape", [SHAPE, GATED, UNSCALED, OTHER_HEAD, UNEQUAL, OTHER_SIZES])
-def test_the_loss_is_that_of_the_model_written_out(shape: T5Shape) -> None:
-    layers = range(shape.n_all_layers)
-    whole = T5Stage(shape, layers, first=True, last=True, seed=3, dtype=torch.float64)
-    for bias in (whole.encoder_bias, whole.decoder_bias):  # small ones would hardly be seen
-        assert bias is not None
-        torch.nn.init.normal_(bias.weight, generator=torch.manual_seed(1))
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+@pytest.mark.parametrize("n_stages", [1, 2, 3, 6])
+def test_the_loss_is_that_of_the_model_written_out(shape: T5Shape, n_stages: int) -> None:
+    pipeline = stages(n_stages, shape)
+    for stage in pipeline:
+        for name, weight in stage.named_parameters():
+            if "norm" not in name:  # small ones would hardly be seen
+                stream = torch.manual_seed(sum(name.encode()))
+                torch.nn.init.normal_(weight, std=0.5, generator=stream)
+    weights = {name: w for stage in pipeline for name, w in stage.state_dict().items()}
     expected = 0.0
-    for sample in SAMPLES.values():
+    for sample in SAMPLES:
         inputs, targets = (side.tolist() for side in TOKENS.read(sample))
-        losses = t5_losses(whole.state_dict(), shape.model_dump(), inputs, targets, START)
-        expected += TOKENS.weights[sample.sample_id] * float(losses.sum())
-    assert loss_of([whole], PADDED).item() == pytest.approx(expected, rel=1e-12)
+        losses = t5_losses(weights, shape.model_dump(), inputs, targets, START_ID)
+        expected += WEIGHTS[sample.sample_id] * float(losses.sum())
+    microbatches: list[MicroBatch] = [padded(SAMPLES, shape)]
+    microbatches += [packed_pairs(SAMPLES, *fills) for fills in FILLS]
+    for microbatch in microbatches:
+        assert loss_of(pipeline, microbatch) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("n_stages", [2, 3, 4, 6])
 def test_every_split_starts_with_the_bits_of_the_whole_model(n_stages: int) -> None:
-    (whole,) = stages(1)
-    parts: dict[str, torch.Tensor] = {}
-    held: dict[str, list[int]] = {}
-    for number, stage in enumerate(stages(n_stages)):
-        for name, weight in stage.state_dict().items():
-            assert torch.equal(parts.setdefault(name, weight), weight), name
-            held.setdefault(name, []).append(number)
-    assert parts.keys() == whole.state_dict().keys()
-    for name, weight in whole.state_dict().items():
-        assert torch.equal(parts[name], weight), name
-    copies = {name: tuple(at) for name, at in held.items() if len(at) > 1}
-    placement = Placement.equal_shares(SHAPE.n_all_layers, n_stages)
-    tied = tied_weights(SHAPE, placement, n_shards=1)
-    assert {name: weight.stages for name, weight in tied.items()} == copies
+    whole = stages(1)[0].state_dict()
+    parts = [stage.state_dict() for stage in stages(n_stages)]
+    assert {name for part in parts for name in part} == whole.keys()
+    for part in parts:
+        for name, weight in part.items():
+            assert torch.equal(weight, whole[name]), name
 
 
 @pytest.mark.parametrize("mode", Recompute, ids=lambda mode: mode.text)
@@ -114,7 +93,7 @@ def test_what_padding_holds_does_not_change_a_bit(mode: Recompute) -> None:
     outcomes = []
     for seed in (None, 1, 2):
         (whole,) = stages(1)
-        batch = load(whole, PADDED)
+        batch = whole.collate(padded(SAMPLES, SHAPE), TOKENS)
         if seed is not None:
             fill_padding(batch, seed)
         loss = run_stage(whole, None, batch, mode)
@@ -133,38 +112,24 @@ def fill_padding(batch: Batch, seed: int) -> None:
     assert batch.source.tokens is not None
     assert batch.tokens is not None
     assert batch.labels is not None
-    for row, sample in enumerate(SAMPLES.values()):
-        batch.source.tokens[row, sample.input_tokens :].random_(0, 31, generator=stream)
+    for row, sample in enumerate(SAMPLES):
+        batch.source.tokens[row, max(sample.input_tokens, 1) :].random_(0, 31, generator=stream)
         batch.tokens[row, sample.target_tokens :].random_(0, 31, generator=stream)
         batch.labels.ids[row, sample.target_tokens :].random_(0, 31, generator=stream)
 
 
-def test_a_target_without_input_attends_to_one_start_token() -> None:
-    alone = {1: Sample(1, 0, 3)}
-    (whole,) = stages(1)
-    tokens = IterationTokens(alone, {1: 1.0}, RandomTokens(), START)
-    batch = whole.collate(PaddedRows((1,), 8, target_tokens=8), tokens)
-    assert batch.source is not None
-    assert batch.source.lengths is not None
-    assert batch.source.lengths.tolist() == [1]
-    targets = RandomTokens().read(1, 0, 3)[1].tolist()
-    losses = t5_losses(whole.state_dict(), SHAPE.model_dump(), [], targets, START)
-    expected = float(losses.sum())
-    assert run_stage(whole, None, batch).item() == pytest.approx(expected, rel=1e-12)
-
-
 def test_rows_of_several_samples_attend_over_all_of_them() -> None:
-    packed = DenseRows(((1, 2),), 12, target_tokens=11)
+    dense = DenseRows(((1, 3),), 14, target_tokens=22)
     (whole,) = stages(1)
-    batch = load(whole, packed)
+    batch = whole.collate(dense, TOKENS)
     assert batch.source is not None
     assert batch.source.lengths is None
     assert batch.tokens is not None
     assert batch.labels is not None
-    assert batch.tokens[0, [0, 4]].tolist() == [START, START]
-    assert batch.labels.weights[0].tolist() == [0.5] * 4 + [0.25] * 7
-    apart = loss_of(stages(1), PaddedRows((1, 2), 12, target_tokens=8))
-    assert loss_of(stages(1), packed).item() != pytest.approx(apart.item(), rel=1e-3)
+    assert batch.tokens[0, [0, 4]].tolist() == [START_ID, START_ID]
+    assert batch.labels.weights[0].tolist() == [0.5] * 4 + [0.125] * 18
+    apart = loss_of([whole], PaddedRows((1, 3), 12, target_tokens=18))
+    assert loss_of([whole], dense) != pytest.approx(apart, rel=1e-3)
 
 
 def test_weights_start_as_large_as_their_place_asks_for() -> None:
@@ -181,3 +146,33 @@ def test_weights_start_as_large_as_their_place_asks_for() -> None:
     for name, deviation in deviations.items():
         assert weights[name].std().item() == pytest.approx(deviation, rel=0.15), name
     assert (weights["decoder.0.cross_attention_norm.weight"] == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"offsets": (0, 9, 10, 16, 156, 158)},
+            "sample 3 has 5 input tokens, but offsets 10 and 16 of a packed row around it",
+        ),
+        (
+            {"target_offsets": (0, 3, 5, 23, 26, 29)},
+            "sample 1 has 4 target tokens, but offsets 0 and 3 of a packed row around it",
+        ),
+    ],
+)
+def test_samples_of_other_lengths_than_the_plan_says_are_refused(
+    change: dict[str, tuple[int, ...]], message: str
+) -> None:
+    microbatch = replace(packed_pairs(SAMPLES), **change)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=message):
+        stages(1)[0].collate(microbatch, TOKENS)
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+@pytest.mark.parametrize("sizes", [(32, 128), (10, 40), (4, 3)])
+def test_near_distances_have_buckets_of_their_own_and_far_ones_share(
+    side: str, sizes: tuple[int, int]
+) -> None:
+    found = buckets(torch.arange(-300, 301), *sizes, causal=side == "decoder")
+    assert found.tolist() == [bucket(distance, side, *sizes) for distance in range(-300, 301)]
