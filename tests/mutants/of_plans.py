@@ -435,7 +435,7 @@ PLAN = (
          "boundaries of other samples",
          "packed_plans_hold_every_sample_and_take_as_long_as_predicted"),
         ("max(sample.input_tokens, 1)", "sample.input_tokens", "an empty input has no position",
-         "packed_plans_of_pairs_hold_both_sides_of_every_sample")),
+         "packed_plans_hold_every_sample_and_take_as_long_as_predicted")),
     *of("planner/batch/packed_row.py", "tests/planner/batch/test_packed_rows.py",
         ("sample.target_tokens, sample.input_tokens)",
          "sample.target_tokens, sample.target_tokens)", "a prompt as long as its answer")),

@@ -191,34 +191,6 @@ def test_padded_rows_are_not_lengthened_to_large_multiples(layouts: tuple[Layout
         DynamicConfig(layouts=layouts, token_multiple=136)
 
 
-@pytest.mark.parametrize("layouts", [("packed",), BOTH])
-@pytest.mark.parametrize("effort", [0, 6_250])
-@pytest.mark.parametrize("split", [False, True])
-@pytest.mark.parametrize("n_replicas", [1, 2])
-def test_packed_plans_hold_every_sample_and_take_as_long_as_predicted(
-    layouts: tuple[LayoutName, ...], effort: int, split: bool, n_replicas: int
-) -> None:
-    cluster = cluster_of(n_replicas, 700)
-    planner = planner_of_layouts(layouts, cluster, effort=effort, split=split)
-    choice = planner.choose(LENGTHS)
-    plans = planner.write(0, choice)
-    check_plans(plans)
-    for pipeline in choice.pipelines:
-        costs = microbatch_costs(pipeline.microbatches, COST)
-        timeline = simulate(pipeline.schedule, costs, cluster.link, COST.static_bytes)
-        assert timeline.makespan_ms == pytest.approx(pipeline.timeline.makespan_ms, rel=1e-12)
-        assert timeline.peak_bytes.max() <= 700
-    formed = [m for plan in plans if plan.stage == 0 for m in plan.microbatches]
-    assert sorted(i for m in formed for i in m.sample_ids) == list(range(len(LENGTHS)))
-    assert any(isinstance(m, PackedRow) for m in formed)
-    for m in formed:
-        if isinstance(m, PackedRow):
-            lengths = [LENGTHS[i].tokens for i in m.sample_ids]
-            assert m.offsets == (0, *accumulate(lengths))
-            assert sum(lengths) <= m.row_tokens < sum(lengths) + 8
-            assert m.row_tokens % 8 == 0
-
-
 PAIR_COST = linear_cost((1.0, 2.0), (0.02, 0.03), recomputes=True, has_targets=True)
 PAIRS = [
     Sample(i, a, b)
@@ -227,30 +199,42 @@ PAIRS = [
 
 
 @pytest.mark.parametrize("layouts", [("packed",), BOTH])
+@pytest.mark.parametrize("effort", [0, 6_250])
+@pytest.mark.parametrize("split", [False, True])
 @pytest.mark.parametrize("n_replicas", [1, 2])
-def test_packed_plans_of_pairs_hold_both_sides_of_every_sample(
-    layouts: tuple[LayoutName, ...], n_replicas: int
+@pytest.mark.parametrize(
+    ("samples", "cost"), [(LENGTHS, COST), (PAIRS, PAIR_COST)], ids=["one side", "pairs"]
+)
+def test_packed_plans_hold_every_sample_and_take_as_long_as_predicted(
+    layouts: tuple[LayoutName, ...],
+    effort: int,
+    split: bool,
+    n_replicas: int,
+    samples: list[Sample],
+    cost: CostModel,
 ) -> None:
     cluster = cluster_of(n_replicas, 700)
-    planner = planner_of_layouts(layouts, cluster, PAIR_COST)
-    choice = planner.choose(PAIRS)
+    planner = planner_of_layouts(layouts, cluster, cost, effort=effort, split=split)
+    choice = planner.choose(samples)
     plans = planner.write(0, choice)
     check_plans(plans)
     for pipeline in choice.pipelines:
-        costs = microbatch_costs(pipeline.microbatches, PAIR_COST)
-        timeline = simulate(pipeline.schedule, costs, cluster.link, PAIR_COST.static_bytes)
+        costs = microbatch_costs(pipeline.microbatches, cost)
+        timeline = simulate(pipeline.schedule, costs, cluster.link, cost.static_bytes)
         assert timeline.makespan_ms == pytest.approx(pipeline.timeline.makespan_ms, rel=1e-12)
         assert timeline.peak_bytes.max() <= 700
     formed = [m for plan in plans if plan.stage == 0 for m in plan.microbatches]
-    assert sorted(i for m in formed for i in m.sample_ids) == list(range(len(PAIRS)))
+    assert sorted(i for m in formed for i in m.sample_ids) == list(range(len(samples)))
     packed = [m for m in formed if isinstance(m, PackedRow)]
     assert packed
     for m in packed:
-        inputs = [max(PAIRS[i].input_tokens, 1) for i in m.sample_ids]
-        targets = [PAIRS[i].target_tokens for i in m.sample_ids]
+        own = [samples[i] for i in m.sample_ids]
+        is_pairs = cost.is_encoder_decoder
+        inputs = [max(s.input_tokens, 1) if is_pairs else s.tokens for s in own]
         assert m.offsets == (0, *accumulate(inputs))
-        assert m.target_offsets == (0, *accumulate(targets))
         assert m.row_tokens == -(-sum(inputs) // 8) * 8
+        targets = [s.target_tokens for s in own] if is_pairs else []
+        assert m.target_offsets == ((0, *accumulate(targets)) if is_pairs else ())
         assert m.target_tokens == -(-sum(targets) // 8) * 8
-    bound_ms = planner.lower_bound(choice, PAIRS).iteration_ms
+    bound_ms = planner.lower_bound(choice, samples).iteration_ms
     assert 0 < bound_ms <= choice.best.iteration_ms * (1 + 1e-12)

@@ -40,32 +40,6 @@ def cells_of(table: WindowTable) -> list[list[list[int]]]:
     ]
 
 
-PAIRS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=1, max_size=12)
-
-
-@given(pairs=PAIRS, is_sorted=st.booleans(), room=st.integers(200, 2000))
-def test_a_window_is_padded_to_its_longest_on_either_side(
-    pairs: list[tuple[int, int]], is_sorted: bool, room: int
-) -> None:
-    pairs = sorted(pairs, reverse=True) if is_sorted else pairs
-    samples = [Sample(i, *pair) for i, pair in enumerate(pairs)]
-    cost = linear_cost(has_targets=True, recomputes=True)
-    table = price_windows(samples, cost, Cluster(n_stages=2, device_memory_bytes=room))
-    for first, size, (mode, recompute) in product(
-        range(len(samples)), range(1, len(samples) + 1), enumerate(cost.recompute_modes)
-    ):
-        if first + size > len(samples):
-            continue
-        expected = padded_microbatch(samples[first : first + size], recompute, True)
-        costs = microbatch_costs([expected], cost)
-        cell = table.cells_of(np.array([[first, size, mode]], np.uint32))[0]
-        assert (cell >= 0) == bool(fits(costs, np.full(2, float(room)))[0])
-        if cell >= 0:
-            assert table.microbatch(first, size, mode) == expected
-            np.testing.assert_array_equal(table.costs.table[cell], costs.table[0])
-            assert bottleneck_ms(table.costs)[cell] == costs.work_ms.max()
-
-
 def noisy_cost(*noise_bytes: float) -> CostModel:
     """Costs whose stored bytes have noise, by the number of rows."""
 
@@ -213,11 +187,8 @@ def test_a_sample_that_does_not_fit_is_told_with_the_memory_that_it_needs_packed
         )
 
 
-BUNDLES_COST = linear_cost(token_bytes=2.0, recomputes=True)
 PAIR_COST = linear_cost(token_bytes=2.0, has_targets=True, recomputes=True)
-BUNDLES_PAIRS = st.lists(
-    st.tuples(st.integers(0, 100), st.integers(1, 100)), min_size=8, max_size=24
-)
+PAIRS = st.lists(st.tuples(st.integers(0, 100), st.integers(1, 100)), min_size=1, max_size=24)
 
 
 @contextmanager
@@ -250,7 +221,7 @@ def test_bundles_of_packed_rows_are_limited_by_their_tokens() -> None:
         assert bundles(lengths, 1, [Layout.PACKED, Layout.PADDED]).tolist() == [0, 2, 4, 5]
 
 
-@given(BUNDLES_PAIRS, st.integers(1, 3))
+@given(PAIRS, st.integers(1, 3))
 def test_bundles_are_as_large_as_they_may(pairs: list[tuple[int, int]], n_replicas: int) -> None:
     samples = order_pairs(samples_of_pairs(pairs))
     lengths = row_lengths(samples, is_encoder_decoder=True)
@@ -272,22 +243,24 @@ def test_bundles_are_as_large_as_they_may(pairs: list[tuple[int, int]], n_replic
 
 
 @given(
-    pairs=BUNDLES_PAIRS,
+    pairs=PAIRS,
     is_sorted=st.booleans(),
     has_targets=st.booleans(),
+    may_bundle=st.booleans(),
     room=st.integers(600, 5000),
 )
-def test_windows_of_bundles_are_padded_to_their_longest(
-    pairs: list[tuple[int, int]], is_sorted: bool, has_targets: bool, room: int
+def test_windows_are_padded_to_their_longest_on_either_side(
+    pairs: list[tuple[int, int]], is_sorted: bool, has_targets: bool, may_bundle: bool, room: int
 ) -> None:
     samples = samples_of_pairs(pairs)
     samples = order_samples(samples) if is_sorted else samples
-    cost = PAIR_COST if has_targets else BUNDLES_COST
+    cost = PAIR_COST if has_targets else COST
     with even_of_few_samples():
         table = price_windows(
-            samples, cost, Cluster(n_stages=2, device_memory_bytes=room), may_bundle=True
+            samples, cost, Cluster(n_stages=2, device_memory_bytes=room), may_bundle=may_bundle
         )
     begin = table.begin.tolist()
+    assert may_bundle or begin == list(range(len(samples) + 1))
     modes = range(len(cost.recompute_modes))
     windows = [
         (first, last - first, mode)
@@ -301,18 +274,20 @@ def test_windows_of_bundles_are_padded_to_their_longest(
         for first, size, mode in windows
     ]
     costs, cells = microbatch_costs(expected, cost), table.cells_of(np.array(windows, np.uint32))
+    bottlenecks_ms = bottleneck_ms(table.costs)
     np.testing.assert_array_equal(cells >= 0, fits(costs, np.full(2, float(room))))
     for window, cell, microbatch, own in zip(windows, cells, expected, costs.table, strict=True):
         if cell >= 0:
             assert table.microbatch(*window) == microbatch
             np.testing.assert_array_equal(table.costs.table[cell], own)
+            assert bottlenecks_ms[cell] == StageCosts(own[np.newaxis]).work_ms.max()
 
 
 def test_bundles_have_few_tokens_in_rows_of_the_multiple_that_plans_have() -> None:
     samples = order_samples(drawn(4000))
     rows = row_lengths(samples, is_encoder_decoder=False)
     cluster = Cluster(n_stages=2, device_memory_bytes=10**9)
-    table = price_windows(samples, BUNDLES_COST, cluster, token_multiple=128, may_bundle=True)
+    table = price_windows(samples, COST, cluster, token_multiple=128, may_bundle=True)
     lengths = RowLengths(-(-rows.row_tokens // 128) * 128, rows.target_tokens)
     # Not as lists: where CI is set, pytest would take a minute to show how they differ.
     assert np.array_equal(table.begin, bundles(lengths, 1))
@@ -324,7 +299,7 @@ def test_samples_of_rows_that_are_filled_up_by_much_are_bundled() -> None:
     of_128, of_2048 = (
         price_windows(
             samples,
-            BUNDLES_COST,
+            COST,
             cluster,
             [Layout.PACKED],
             token_multiple=multiple,
