@@ -80,7 +80,6 @@ def test_the_guide_to_families_names_all_that_an_architecture_says() -> None:
     assert {name for name in says if f"`{name}`" not in guide} == set()
 
 
-COLLECTION_ROOT = Path(__file__).parents[2]
 OPTIONAL = (
     "peft",
     "pyarrow",
@@ -97,7 +96,7 @@ COLLECT += ["-m", "slow or not slow"]
 def test_all_tests_are_collected_without_optional_packages() -> None:
     collected = subprocess.run(
         [sys.executable, *COLLECT],
-        cwd=COLLECTION_ROOT,
+        cwd=ROOT,
         env=os.environ | {"WITHOUT_PACKAGES": " ".join(OPTIONAL)},
         capture_output=True,
         text=True,
@@ -109,12 +108,12 @@ def test_all_tests_are_collected_without_optional_packages() -> None:
 
 def test_no_test_is_imported_from_a_file_that_is_skipped_as_a_whole() -> None:
     skips = {
-        f"tests.{path.relative_to(COLLECTION_ROOT / 'tests').with_suffix('')}".replace("/", ".")
-        for path in (COLLECTION_ROOT / "tests").rglob("test_*.py")
+        f"tests.{path.relative_to(ROOT / 'tests').with_suffix('')}".replace("/", ".")
+        for path in (ROOT / "tests").rglob("test_*.py")
         if "= pytest.importorskip(" in path.read_text()
     }
     assert skips
-    for path in (COLLECTION_ROOT / "tests").rglob("*.py"):
+    for path in (ROOT / "tests").rglob("*.py"):
         lines = path.read_text().splitlines()
         imported = {line.split()[1] for line in lines if line.startswith("from tests.")}
         assert not imported & skips, path

@@ -140,23 +140,19 @@ def test_tensors_go_down_a_line_of_process_groups_and_back(
 
 
 ACTIVATION, GRADIENT = Payload.ACTIVATION, Payload.GRADIENT
-TRANSPORT_WORLD = MPI.COMM_WORLD
-TRANSPORT_RANK, TRANSPORT_SIZE = TRANSPORT_WORLD.Get_rank(), TRANSPORT_WORLD.Get_size()
-at_least_two = pytest.mark.skipif(TRANSPORT_SIZE < 2, reason="needs two ranks")
+at_least_two = pytest.mark.skipif(SIZE < 2, reason="needs two ranks")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("n_rows", [1, 20_000])  # small, and too large to be sent at once
 def test_tensors_go_round_a_ring_both_ways(dtype: torch.dtype, n_rows: int) -> None:
-    transport = MpiTransport(TRANSPORT_WORLD, dtype)
-    before, behind = (TRANSPORT_RANK - 1) % TRANSPORT_SIZE, (TRANSPORT_RANK + 1) % TRANSPORT_SIZE
+    transport = MpiTransport(WORLD, dtype)
+    before, behind = (RANK - 1) % SIZE, (RANK + 1) % SIZE
     shape = (n_rows, 2, 8)
     transport.start_receive(0, ACTIVATION, before, shape, slot=0)
-    transport.start_send(
-        0, ACTIVATION, behind, torch.full(shape, float(TRANSPORT_RANK), dtype=dtype)
-    )
+    transport.start_send(0, ACTIVATION, behind, torch.full(shape, float(RANK), dtype=dtype))
     transport.start_receive(0, GRADIENT, behind, shape, slot=1)
-    transport.start_send(0, GRADIENT, before, torch.full(shape, 10.0 + TRANSPORT_RANK, dtype=dtype))
+    transport.start_send(0, GRADIENT, before, torch.full(shape, 10.0 + RANK, dtype=dtype))
     assert (transport.wait_receive(0, ACTIVATION) == before).all()
     assert (transport.wait_receive(0, GRADIENT) == 10 + behind).all()
     transport.wait_send(0, ACTIVATION)
@@ -166,15 +162,15 @@ def test_tensors_go_round_a_ring_both_ways(dtype: torch.dtype, n_rows: int) -> N
 @at_least_two
 @pytest.mark.parametrize("n_numbers", [1_000, 1_000_000])
 def test_a_busy_sender_does_not_hold_up_what_it_sent(n_numbers: int) -> None:
-    transport = MpiTransport(TRANSPORT_WORLD, torch.float32)
+    transport = MpiTransport(WORLD, torch.float32)
     for _ in range(2):  # the first message also connects the two
-        TRANSPORT_WORLD.Barrier()
+        WORLD.Barrier()
         waited_s = 0.0
-        if TRANSPORT_RANK == 0:
+        if RANK == 0:
             transport.start_send(0, ACTIVATION, 1, torch.ones(n_numbers))
             _compute(seconds=0.5)
             transport.wait_send(0, ACTIVATION)
-        elif TRANSPORT_RANK == 1:
+        elif RANK == 1:
             started_s = time.perf_counter()
             transport.start_receive(0, ACTIVATION, 0, (n_numbers,), slot=0)
             transport.wait_receive(0, ACTIVATION)
@@ -190,11 +186,11 @@ def _compute(seconds: float) -> None:
 
 @at_least_two
 def test_ranks_that_disagree_on_what_travels_are_told() -> None:
-    transport = MpiTransport(TRANSPORT_WORLD, torch.float32)
-    if TRANSPORT_RANK == 0:
+    transport = MpiTransport(WORLD, torch.float32)
+    if RANK == 0:
         transport.start_send(2, GRADIENT, 1, torch.ones(3))
         transport.wait_send(2, GRADIENT)
-    elif TRANSPORT_RANK == 1:
+    elif RANK == 1:
         transport.start_receive(3, ACTIVATION, 0, (3,), slot=0)
         with pytest.raises(
             TransportError,
@@ -206,55 +202,38 @@ def test_ranks_that_disagree_on_what_travels_are_told() -> None:
 @at_least_two
 @pytest.mark.parametrize(("sent", "arrived"), [(2, "activation 0 of 8 bytes"), (9, "TRUNCATE")])
 def test_ranks_that_disagree_on_the_size_are_told(sent: int, arrived: str) -> None:
-    transport = MpiTransport(TRANSPORT_WORLD, torch.float32)
-    if TRANSPORT_RANK == 0:
+    transport = MpiTransport(WORLD, torch.float32)
+    if RANK == 0:
         transport.start_send(0, ACTIVATION, 1, torch.ones(sent))
         transport.wait_send(0, ACTIVATION)
-    elif TRANSPORT_RANK == 1:
+    elif RANK == 1:
         transport.start_receive(0, ACTIVATION, 0, (5,), slot=0)
         with pytest.raises(TransportError, match=f"expected .* 20 bytes .* but got .*{arrived}"):
             transport.wait_receive(0, ACTIVATION)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("n_stages", [1, TRANSPORT_SIZE])
+@pytest.mark.parametrize("n_stages", [1, SIZE])
 def test_sums_run_over_the_right_ranks_and_agree_bit_by_bit(
     dtype: torch.dtype, n_stages: int
 ) -> None:
-    cluster = Cluster(
-        n_stages=n_stages, n_replicas=TRANSPORT_SIZE // n_stages, device_memory_bytes=1
-    )
-    collectives = MpiCollectives(TRANSPORT_WORLD, cluster)
-    parts = [
-        torch.randn(1001, generator=torch.manual_seed(r), dtype=dtype)
-        for r in range(TRANSPORT_SIZE)
-    ]
-    mine = parts[TRANSPORT_RANK].clone()
+    cluster = Cluster(n_stages=n_stages, n_replicas=SIZE // n_stages, device_memory_bytes=1)
+    collectives = MpiCollectives(WORLD, cluster)
+    parts = [torch.randn(1001, generator=torch.manual_seed(r), dtype=dtype) for r in range(SIZE)]
+    mine = parts[RANK].clone()
     collectives.sum_over_replicas(mine)
-    same = [
-        parts[r]
-        for r in range(TRANSPORT_SIZE)
-        if cluster.stage_of(r) == cluster.stage_of(TRANSPORT_RANK)
-    ]
+    same = [parts[r] for r in range(SIZE) if cluster.stage_of(r) == cluster.stage_of(RANK)]
     torch.testing.assert_close(mine, torch.stack(same).sum(dim=0))
     bits = mine.numpy().tobytes()
-    gathered = TRANSPORT_WORLD.allgather((cluster.stage_of(TRANSPORT_RANK), bits))
-    assert all(
-        others == bits for stage, others in gathered if stage == cluster.stage_of(TRANSPORT_RANK)
-    )
-    expected = sum(
-        r
-        for r in range(TRANSPORT_SIZE)
-        if cluster.replica_of(r) == cluster.replica_of(TRANSPORT_RANK)
-    )
-    number = torch.tensor([float(TRANSPORT_RANK)])
+    gathered = WORLD.allgather((cluster.stage_of(RANK), bits))
+    assert all(others == bits for stage, others in gathered if stage == cluster.stage_of(RANK))
+    expected = sum(r for r in range(SIZE) if cluster.replica_of(r) == cluster.replica_of(RANK))
+    number = torch.tensor([float(RANK)])
     collectives.sum_within_replica(number)
     assert number.item() == expected
 
 
 def test_numbers_that_mpi_cannot_add_are_refused() -> None:
-    collectives = MpiCollectives(
-        TRANSPORT_WORLD, Cluster(n_replicas=TRANSPORT_SIZE, device_memory_bytes=1)
-    )
+    collectives = MpiCollectives(WORLD, Cluster(n_replicas=SIZE, device_memory_bytes=1))
     with pytest.raises(TypeError, match=r"cannot add torch\.bfloat16; convert to one of torch\.f"):
         collectives.sum_over_replicas(torch.ones(3, dtype=torch.bfloat16))

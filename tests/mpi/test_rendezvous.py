@@ -101,14 +101,10 @@ def test_what_is_closed_keeps_no_communicators(use: Callable[[], None]) -> None:
     check_nothing_is_kept(use)
 
 
-WATCHING_WORLD = MPI.COMM_WORLD
-WATCHING_RANK, N_RANKS = WATCHING_WORLD.Get_rank(), WATCHING_WORLD.Get_size()
-
-
 def test_one_rank_may_say_why_the_job_ends(tmp_path: Path) -> None:
     ending = Ending()
-    folder = WATCHING_WORLD.bcast(tmp_path)
+    folder = WORLD.bcast(tmp_path)
     with ending.recorded(folder / "ended.json"):
-        claims = WATCHING_WORLD.allgather([ending.claim(), ending.claim()])
+        claims = WORLD.allgather([ending.claim(), ending.claim()])
     assert sum(first for first, _ in claims) == 1
     assert not any(second for _, second in claims)

@@ -57,7 +57,6 @@ def test_a_rank_with_a_plan_of_another_planning_ends_the_job(
     assert capsys.readouterr().err == (told if RANK == 0 else "")
 
 
-SIMULATE_WORLD = MPI.COMM_WORLD
 N_ITERATIONS = 3  # by two methods: one rank of four has less to do
 
 
@@ -72,14 +71,14 @@ def small_study() -> ExperimentConfig:
 
 
 def test_the_number_of_ranks_changes_no_byte(tmp_path: Path) -> None:
-    folder: Path = SIMULATE_WORLD.bcast(tmp_path)
+    folder: Path = WORLD.bcast(tmp_path)
     files = Experiment(small_study())
     shares: list[float] = []
-    planned = simulate(Job(SIMULATE_WORLD), files, folder / "together", shares.append)
+    planned = simulate(Job(WORLD), files, folder / "together", shares.append)
     n_items = 2 * N_ITERATIONS
-    assert len(shares) == len(range(SIMULATE_WORLD.rank, n_items, SIMULATE_WORLD.size))
+    assert len(shares) == len(range(WORLD.rank, n_items, WORLD.size))
     assert shares[-1] == 1
-    if SIMULATE_WORLD.rank:
+    if WORLD.rank:
         assert planned == []
         return
     alone = simulate(Alone(), files, folder / "alone")
@@ -87,10 +86,6 @@ def test_the_number_of_ranks_changes_no_byte(tmp_path: Path) -> None:
     for name in ("config.toml", "planned.jsonl"):
         together, by_one = ((folder / f / name).read_bytes() for f in ("together", "alone"))
         assert together == by_one
-
-
-GROWTH_WORLD = MPI.COMM_WORLD
-GROWTH_RANK, GROWTH_N_RANKS = GROWTH_WORLD.Get_rank(), GROWTH_WORLD.Get_size()
 
 
 def most_calls(job: Job, ranks_per_host: int) -> dict[str, Counter[str]]:
@@ -107,52 +102,47 @@ def most_calls(job: Job, ranks_per_host: int) -> dict[str, Counter[str]]:
 @pytest.fixture
 def pair() -> Job:
     """A job of two ranks, one of several at the same time."""
-    return Job(GROWTH_WORLD).divide(GROWTH_RANK // 2)
+    return Job(WORLD).divide(RANK // 2)
 
 
-@pytest.mark.skipif(GROWTH_N_RANKS < 4, reason="needs jobs of two sizes")
+@pytest.mark.skipif(N_RANKS < 4, reason="needs jobs of two sizes")
 def test_ranks_call_mpi_as_often_in_a_larger_job(pair: Job) -> None:
-    few, many = most_calls(pair, 1), most_calls(Job(GROWTH_WORLD), 1)
+    few, many = most_calls(pair, 1), most_calls(Job(WORLD), 1)
     assert few["agree"] == many["agree"] == Counter(collectives=3)  # hash, and report twice
     assert few["take"] == many["take"] == Counter()
 
 
-@pytest.mark.skipif(GROWTH_N_RANKS < 4, reason="needs jobs of two sizes")
+@pytest.mark.skipif(N_RANKS < 4, reason="needs jobs of two sizes")
 def test_a_planner_calls_mpi_as_often_as_there_are_other_hosts(pair: Job) -> None:
     two_hosts = most_calls(pair, 1)["plan"]
     assert two_hosts["one_sided"] > 0
-    assert most_calls(Job(GROWTH_WORLD), GROWTH_N_RANKS // 2)["plan"] == two_hosts
-    on_all = most_calls(Job(GROWTH_WORLD), 1)["plan"]
-    assert on_all == Counter({kind: (GROWTH_N_RANKS - 1) * n for kind, n in two_hosts.items()})
-    assert most_calls(Job(GROWTH_WORLD), GROWTH_N_RANKS)["plan"] == Counter()
+    assert most_calls(Job(WORLD), N_RANKS // 2)["plan"] == two_hosts
+    on_all = most_calls(Job(WORLD), 1)["plan"]
+    assert on_all == Counter({kind: (N_RANKS - 1) * n for kind, n in two_hosts.items()})
+    assert most_calls(Job(WORLD), N_RANKS)["plan"] == Counter()
 
 
-REPORTS_OF_RANKS_WORLD = MPI.COMM_WORLD
-REPORTS_OF_RANKS_RANK, REPORTS_OF_RANKS_N_RANKS = (
-    REPORTS_OF_RANKS_WORLD.Get_rank(),
-    REPORTS_OF_RANKS_WORLD.Get_size(),
-)
-LAST = REPORTS_OF_RANKS_RANK == REPORTS_OF_RANKS_N_RANKS - 1
+LAST = RANK == N_RANKS - 1
 OWN = IterationResult(
     iteration=3,
-    loss=0.5 + REPORTS_OF_RANKS_RANK,
+    loss=0.5 + RANK,
     gradient_norm=1.0,
     learning_rate=1e-3,
     n_samples=8,
     real_tokens=90,
     n_microbatches=2,
-    padded_tokens=48 + REPORTS_OF_RANKS_RANK,
+    padded_tokens=48 + RANK,
     predicted_ms=65.0,
-    predicted_peak_bytes=10**12 + REPORTS_OF_RANKS_RANK,
-    measured_peak_bytes=10**12 - REPORTS_OF_RANKS_RANK,
-    waited_ms=0.25 * REPORTS_OF_RANKS_RANK,
+    predicted_peak_bytes=10**12 + RANK,
+    measured_peak_bytes=10**12 - RANK,
+    waited_ms=0.25 * RANK,
     planning_ms=5.0,
-    plans_ahead=7 - REPORTS_OF_RANKS_RANK,
+    plans_ahead=7 - RANK,
     outlier_sample=-1,
     outlier_tokens=0,
     outlier_ms=0.0,
-    passes_ms=20.0 + REPORTS_OF_RANKS_RANK,
-    last_pass_ms=40.0 + REPORTS_OF_RANKS_RANK,
+    passes_ms=20.0 + RANK,
+    last_pass_ms=40.0 + RANK,
 )
 
 
@@ -160,54 +150,50 @@ def test_the_numbers_of_all_ranks_are_known_to_all() -> None:
     planned: dict[str, Any] = {}
     if LAST:
         planned = {"outlier_sample": 0, "outlier_tokens": 1600, "outlier_ms": 180.5}
-    if REPORTS_OF_RANKS_RANK == 0:
+    if RANK == 0:
         planned |= {"traced_until": 50}
-    planned["pass_times"] = (2.5, float(REPORTS_OF_RANKS_RANK))
-    of_all = all_reduce_fields(replace(OWN, **planned), Job(REPORTS_OF_RANKS_WORLD))
+    planned["pass_times"] = (2.5, float(RANK))
+    of_all = all_reduce_fields(replace(OWN, **planned), Job(WORLD))
     assert of_all == replace(
         OWN,
-        loss=sum(0.5 + rank for rank in range(REPORTS_OF_RANKS_N_RANKS)),
-        n_microbatches=2 * REPORTS_OF_RANKS_N_RANKS,
-        padded_tokens=sum(48 + rank for rank in range(REPORTS_OF_RANKS_N_RANKS)),
-        predicted_peak_bytes=10**12 + REPORTS_OF_RANKS_N_RANKS - 1,
+        loss=sum(0.5 + rank for rank in range(N_RANKS)),
+        n_microbatches=2 * N_RANKS,
+        padded_tokens=sum(48 + rank for rank in range(N_RANKS)),
+        predicted_peak_bytes=10**12 + N_RANKS - 1,
         measured_peak_bytes=10**12,
-        waited_ms=0.25 * (REPORTS_OF_RANKS_N_RANKS - 1),
-        planning_ms=5.0 * REPORTS_OF_RANKS_N_RANKS,
-        plans_ahead=8 - REPORTS_OF_RANKS_N_RANKS,
+        waited_ms=0.25 * (N_RANKS - 1),
+        planning_ms=5.0 * N_RANKS,
+        plans_ahead=8 - N_RANKS,
         outlier_sample=0,
         outlier_tokens=1600,
         outlier_ms=180.5,
-        passes_ms=sum(20.0 + rank for rank in range(REPORTS_OF_RANKS_N_RANKS)),
-        last_pass_ms=39.0 + REPORTS_OF_RANKS_N_RANKS,
-        n_ranks=REPORTS_OF_RANKS_N_RANKS,
+        passes_ms=sum(20.0 + rank for rank in range(N_RANKS)),
+        last_pass_ms=39.0 + N_RANKS,
+        n_ranks=N_RANKS,
         traced_until=50,
-        pass_times=(2.5 * REPORTS_OF_RANKS_N_RANKS, sum(range(REPORTS_OF_RANKS_N_RANKS))),
+        pass_times=(2.5 * N_RANKS, sum(range(N_RANKS))),
     )
-    mean_ms = 20 + (REPORTS_OF_RANKS_N_RANKS - 1) / 2
-    assert of_all.bubble_share == pytest.approx(1 - mean_ms / (39 + REPORTS_OF_RANKS_N_RANKS))
+    mean_ms = 20 + (N_RANKS - 1) / 2
+    assert of_all.bubble_share == pytest.approx(1 - mean_ms / (39 + N_RANKS))
 
 
 def test_a_signal_to_one_rank_stops_all() -> None:
     own = replace(OWN, stop_signal=SIGTERM if LAST else 0)
-    assert all_reduce_fields(own, Job(REPORTS_OF_RANKS_WORLD)).stop_signal == SIGTERM
-
-
-DOCTOR_WORLD = MPI.COMM_WORLD
-DOCTOR_RANK, DOCTOR_N_RANKS = DOCTOR_WORLD.Get_rank(), DOCTOR_WORLD.Get_size()
+    assert all_reduce_fields(own, Job(WORLD)).stop_signal == SIGTERM
 
 
 def test_all_ranks_are_examined_and_the_first_speaks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As if every half of them were on a host of its own."""
-    folder, job = DOCTOR_WORLD.bcast(tmp_path), Job(DOCTOR_WORLD)
-    n_hosts = min(2, DOCTOR_N_RANKS)
-    assert examine(Case(job, job.divide(DOCTOR_RANK * n_hosts // DOCTOR_N_RANKS), folder))
+    folder, job = WORLD.bcast(tmp_path), Job(WORLD)
+    n_hosts = min(2, N_RANKS)
+    assert examine(Case(job, job.divide(RANK * n_hosts // N_RANKS), folder))
     said = capsys.readouterr().out
-    if DOCTOR_RANK > 0:
+    if RANK > 0:
         assert said == ""
         return
-    assert re.search(rf"  ranks +{DOCTOR_N_RANKS} on ", said)
+    assert re.search(rf"  ranks +{N_RANKS} on ", said)
     assert re.search("  plan store +all bytes arrive, by one-sided access", said)
     assert ("one host" in said) == (n_hosts == 1)
     assert said.count("  torch  ") == 1
@@ -216,20 +202,20 @@ def test_all_ranks_are_examined_and_the_first_speaks(
 
 def test_all_ranks_know_of_a_problem_of_one(capsys: pytest.CaptureFixture[str]) -> None:
     folder = Path(__file__) / "run"
-    assert not examine(Case.from_arguments(Job(DOCTOR_WORLD), None, [], folder))
+    assert not examine(Case.from_arguments(Job(WORLD), None, [], folder))
     said = capsys.readouterr().out
-    assert ("writing  PROBLEM: " in said) == (DOCTOR_RANK == 0)
+    assert ("writing  PROBLEM: " in said) == (RANK == 0)
 
 
 def test_torch_that_one_rank_lacks_keeps_no_other_waiting(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if DOCTOR_RANK == DOCTOR_N_RANKS - 1:
+    if RANK == N_RANKS - 1:
         monkeypatch.setattr(
             "dynapipe_hpc.experiment.doctor.examine._fault_of_torch",
             lambda: "torch cannot be loaded here",
         )
     config = Path(__file__).parents[2] / "configs" / "tiny_cpu.toml"
-    folder = DOCTOR_WORLD.bcast(tmp_path) / "run"
-    assert not examine(Case.from_arguments(Job(DOCTOR_WORLD), config, [], folder))
-    assert ("torch cannot be loaded here" in capsys.readouterr().out) == (DOCTOR_RANK == 0)
+    folder = WORLD.bcast(tmp_path) / "run"
+    assert not examine(Case.from_arguments(Job(WORLD), config, [], folder))
+    assert ("torch cannot be loaded here" in capsys.readouterr().out) == (RANK == 0)

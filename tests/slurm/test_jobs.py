@@ -172,9 +172,6 @@ def test_the_ranks_of_a_run_measure_its_layers(
     assert read_table(folder / "costs.h5").provenance["ranks"] == "2"
 
 
-SMOKE_SIZE = ["--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=2"]
-
-
 @pytest.mark.parametrize(
     ("implementation", "launcher", "interface"),
     [("open_mpi", "srun --mpi=pmix", "PMIx"), ("mpich", "srun --mpi=pmi2", "PMI")],
@@ -189,7 +186,7 @@ def test_a_cluster_is_described_by_two_nodes(
 ) -> None:
     (tmp_path / "benchmarks").symlink_to(SCRIPTS.parent / "benchmarks")
     environment = {**request.getfixturevalue(implementation), "LAUNCHER": launcher}
-    words = [*SMOKE_SIZE, str(SCRIPTS / "smoke.sbatch"), "report.json"]
+    words = [*SIZES, str(SCRIPTS / "smoke.sbatch"), "report.json"]
     job = submit(cluster, tmp_path, words, environment)
     assert job.end() == "COMPLETED", job.text()
     text = (tmp_path / "report.json").read_text()

@@ -109,20 +109,16 @@ def test_peak_memory_is_that_of_the_micro_batches_kept_at_once() -> None:
     assert peaks[2] == 3 * peaks[0]
 
 
-SPLIT_BACKWARD_STAGE_SAMPLES = random_samples(1)
 CLUSTER = Cluster(n_stages=3, device_memory_bytes=1)
-PACKED = packed(SPLIT_BACKWARD_STAGE_SAMPLES, fill=3)
+PACKED = packed(SAMPLES, fill=3)
 every_batch = pytest.mark.parametrize(
     ("shape", "batch"),
     [
-        (SHAPE, padded(SPLIT_BACKWARD_STAGE_SAMPLES)),
+        (SHAPE, padded(SAMPLES)),
         (SHAPE, PACKED),
-        (T5_SHAPE, padded(SPLIT_BACKWARD_STAGE_SAMPLES, T5_SHAPE)),
+        (T5_SHAPE, padded(SAMPLES, T5_SHAPE)),
     ],
     ids=["gpt", "gpt, packed", "t5"],
-)
-every_mode_of_split_backward_stage = pytest.mark.parametrize(
-    "mode", Recompute, ids=lambda mode: mode.text
 )
 every_stage = pytest.mark.parametrize("stage", [0, 1, 2])
 
@@ -131,7 +127,7 @@ def split_rank(shape: ModelShape, stage: int, dtype: torch.dtype = torch.float64
     collectives = SingleRankCollectives()
     collectives.stage = stage
     rank = make_rank(CLUSTER, stage, collectives, dtype=dtype, shape=shape)
-    rank.tokens.start_iteration(SPLIT_BACKWARD_STAGE_SAMPLES)
+    rank.tokens.start_iteration(SAMPLES)
     return rank
 
 
@@ -195,7 +191,7 @@ def test_gradients_are_those_of_whole_passes_bit_for_bit(
 
 @every_batch
 @every_stage
-@every_mode_of_split_backward_stage
+@every_mode
 def test_what_waits_is_no_more_than_what_the_forward_pass_kept(
     shape: ModelShape, batch: MicroBatch, stage: int, mode: Recompute
 ) -> None:
@@ -255,9 +251,9 @@ def test_every_second_half_adds_what_its_own_micro_batch_has_left(
     stage: int, order: tuple[int, ...]
 ) -> None:
     batches: list[MicroBatch] = [
-        packed(SPLIT_BACKWARD_STAGE_SAMPLES[:6]),
-        padded(SPLIT_BACKWARD_STAGE_SAMPLES[6:]),
-        packed(SPLIT_BACKWARD_STAGE_SAMPLES[6:], fill=5),
+        packed(SAMPLES[:6]),
+        padded(SAMPLES[6:]),
+        packed(SAMPLES[6:], fill=5),
     ]
     rank = split_rank(SHAPE, stage)
     for i, batch in enumerate(batches):
@@ -271,9 +267,9 @@ def test_every_second_half_adds_what_its_own_micro_batch_has_left(
             torch.testing.assert_close(found[name], gradient, rtol=1e-9, atol=1e-12, msg=name)
 
 
-@every_mode_of_split_backward_stage
+@every_mode
 def test_sums_over_replicas_start_as_soon_as_no_gradient_is_missing(mode: Recompute) -> None:
-    batch, collectives = replace(padded(SPLIT_BACKWARD_STAGE_SAMPLES), recompute=mode), TwoAlike()
+    batch, collectives = replace(padded(SAMPLES), recompute=mode), TwoAlike()
     rank = make_rank(CLUSTER, 1, collectives)
     received, returned = ends(rank, SHAPE, 1, batch)
     rank.stage.load(0, batch)

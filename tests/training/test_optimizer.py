@@ -26,9 +26,9 @@ CONFIG = TrainingConfig(
 )
 
 
-def small_module() -> nn.Linear:
+def small_module(dtype: torch.dtype = torch.float64) -> nn.Linear:
     torch.manual_seed(1)
-    return nn.Linear(3, 2, dtype=torch.float64)
+    return nn.Linear(3, 2, dtype=dtype)
 
 
 def test_steps_are_those_of_clipped_adamw() -> None:
@@ -189,14 +189,9 @@ def test_moments_take_no_memory_before_they_are_used() -> None:
         assert live.live_bytes >= 2 * weights.nbytes
 
 
-def small_module_of_flat_parameters(dtype: torch.dtype) -> nn.Linear:
-    torch.manual_seed(1)
-    return nn.Linear(3, 2, dtype=dtype)
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 def test_weights_and_gradients_are_views_of_two_buffers(dtype: torch.dtype) -> None:
-    module = small_module_of_flat_parameters(dtype)
+    module = small_module(dtype)
     before = module.weight.clone()
     flat = FlatParameters(module)
     assert torch.equal(module.weight, before)

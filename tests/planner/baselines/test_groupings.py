@@ -59,18 +59,13 @@ def test_every_item_is_in_one_bin_and_no_bin_is_overfull(items: list[tuple[int, 
         assert sum(items[i][1] for i in found) <= 9
 
 
-PACKED_NEXT_FIT_ROOMY = Cluster(n_stages=2, device_memory_bytes=10**9)
-
-
 def test_only_the_last_bin_is_open_and_what_is_too_large_is_alone() -> None:
     # 4 would fit beside 3 if bins had 7, and the second 1 beside 5 if a bin could open again.
     assert next_fit([3, 4, 2, 6, 1, 5, 1, 9, 2], 6) == [[0], [1, 2], [3], [4, 5], [6], [7], [8]]
 
 
 def test_samples_lie_end_to_end_in_order_of_arrival() -> None:
-    (found,) = packed_next_fit(
-        samples_of([9, 11, 7, 5, 30]), linear_cost(), PACKED_NEXT_FIT_ROOMY, 20
-    )
+    (found,) = packed_next_fit(samples_of([9, 11, 7, 5, 30]), linear_cost(), ROOMY, 20)
     assert found == [
         PackedRow((0, 1), 24, offsets=(0, 9, 20)),
         PackedRow((2, 3), 16, offsets=(0, 7, 12)),
@@ -95,7 +90,6 @@ def test_rows_are_dealt_in_turns() -> None:
     assert deal([[0], [1, 2], [3]], 2) == [[[0], [3]], [[1], [2]]]
 
 
-PACKED_BALANCED_ROOMY = Cluster(n_stages=2, device_memory_bytes=10**9)
 TWO = Cluster(n_replicas=2, n_stages=2, device_memory_bytes=10**9)
 
 
@@ -152,7 +146,7 @@ def test_a_long_sample_has_as_much_work_as_many_more_tokens_of_short_ones() -> N
     samples = samples_of([32, 16, 16, 16, 16])
 
     def sizes(cost: CostModel) -> list[int]:
-        (found,) = packed_balanced(samples, cost, PACKED_BALANCED_ROOMY, 48)
+        (found,) = packed_balanced(samples, cost, ROOMY, 48)
         return sorted(len(m.sample_ids) for m in found)
 
     assert sizes(pair_cost()) == [2, 3]  # 48 tokens each
@@ -168,7 +162,7 @@ def test_every_replica_has_as_many_micro_batches_as_the_one_with_the_most_tokens
 
 @pytest.mark.parametrize(("tokens", "n"), [(1000, 1), (64, 1), (63, 2), (32, 2), (31, 3), (1, 8)])
 def test_there_are_as_many_micro_batches_as_budgets_in_the_tokens(tokens: int, n: int) -> None:
-    (found,) = packed_balanced(samples_of([8] * 8), linear_cost(), PACKED_BALANCED_ROOMY, tokens)
+    (found,) = packed_balanced(samples_of([8] * 8), linear_cost(), ROOMY, tokens)
     assert len(found) == n
 
 

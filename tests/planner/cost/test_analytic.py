@@ -96,7 +96,6 @@ def test_only_replicas_reduce_gradients() -> None:
     assert both.step_ms == alone.step_ms
 
 
-CLUSTER = Cluster(n_stages=3, device_memory_bytes=10**9)
 CONFIG = ProfiledConfig(path=Path("costs.h5"))
 
 
@@ -108,7 +107,7 @@ def test_of_measured_weights_only_adapters_have_a_state() -> None:
     shape = adapted(SHAPE, rank=2)
     table = replace(linear_table(), model=fingerprint_of(shape))
     static = profiled_cost(
-        table, shape, equal_shares(shape, CLUSTER), CLUSTER, config=CONFIG
+        table, shape, equal_shares(shape, THREE_STAGES), THREE_STAGES, config=CONFIG
     ).static_bytes
     layer = shape.parts()[LAYER]
     share = (layer.parameters - layer.frozen) / layer.parameters
@@ -131,9 +130,9 @@ def test_a_backward_pass_beside_frozen_weights_takes_little_more_than_a_forward_
     rates = AnalyticConfig(flops_per_ms=1e9, memory_bytes_per_ms=1e12, launch_ms=1e-6)
     ratios = []
     for shape in (wide, adapted(wide, rank=8)):
-        costs = analytic_cost(shape, equal_shares(shape, CLUSTER), CLUSTER, rates).stage_costs(
-            decoder_shapes(np.array([4]), np.array([256]))
-        )
+        costs = analytic_cost(
+            shape, equal_shares(shape, THREE_STAGES), THREE_STAGES, rates
+        ).stage_costs(decoder_shapes(np.array([4]), np.array([256])))
         ratios.append((costs.backward_ms / costs.forward_ms)[0, 1])
         weight_share = (costs.weight_ms / costs.backward_ms)[0, 1]
     assert ratios[0] == pytest.approx(2)

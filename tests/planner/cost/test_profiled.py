@@ -189,10 +189,8 @@ def test_costs_with_dropout_are_of_any_rate_but_zero() -> None:
         check_model(fingerprint_of(SHAPE), shapes[0], Path("costs.h5"))
 
 
-CLUSTER = Cluster(n_stages=3, device_memory_bytes=10**9)
 PLACEMENT = Placement((2, 2, 2))  # encoder; its end and the decoder's beginning; decoder
-TWO_SIDES_CONFIG = ProfiledConfig(path=Path("costs.h5"))
-COST = profiled_cost(linear_t5_table(), T5_SHAPE, PLACEMENT, CLUSTER, config=TWO_SIDES_CONFIG)
+COST = profiled_cost(linear_t5_table(), T5_SHAPE, PLACEMENT, THREE_STAGES, config=CONFIG)
 
 
 def test_equal_rows_cost_what_they_cost_with_both_sides_together() -> None:
@@ -217,7 +215,7 @@ def test_what_no_row_can_have_is_infeasible_on_the_stages_of_its_side() -> None:
 
 def test_packed_pairs_are_looked_up_where_they_were_measured() -> None:
     table = with_packed(linear_t5_table(), 0.5)
-    cost = profiled_cost(table, T5_SHAPE, PLACEMENT, CLUSTER, config=TWO_SIDES_CONFIG)
+    cost = profiled_cost(table, T5_SHAPE, PLACEMENT, THREE_STAGES, config=CONFIG)
     shapes = Shapes.padded(*np.array([[3.0], [24], [40]]))
     padded, packed = (each.stage_costs(shapes) for each in (cost, cost.of_layout(Layout.PACKED)))
     np.testing.assert_allclose(packed.forward_ms, 0.5 * padded.forward_ms, rtol=1e-12)
@@ -226,18 +224,13 @@ def test_packed_pairs_are_looked_up_where_they_were_measured() -> None:
     assert COST.describe().startswith("measured in padded rows")
 
 
-ENCODER_DECODER_CONFIG = ProfiledConfig(path=Path("c.h5"))
-
-
 def on(n_stages: int) -> Placement:
     return Placement.equal_shares(6, n_stages)
 
 
 def t5_cost(n_stages: int) -> CostModel:
     cluster = Cluster(n_stages=n_stages, device_memory_bytes=10**9)
-    return profiled_cost(
-        linear_t5_table(), T5_SHAPE, on(cluster.n_stages), cluster, config=ENCODER_DECODER_CONFIG
-    )
+    return profiled_cost(linear_t5_table(), T5_SHAPE, on(cluster.n_stages), cluster, config=CONFIG)
 
 
 def one(n_rows: int, row_tokens: int, target_tokens: int) -> Shapes:

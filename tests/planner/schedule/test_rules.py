@@ -136,10 +136,6 @@ N_STAGES = 4
 UNIT_BYTES = 1000
 
 
-def run_of_published_schedules(schedule: Schedule, costs: StageCosts, link: Link) -> Timeline:
-    return simulate(schedule, costs, link, np.zeros(costs.n_stages))
-
-
 def limit_of(n_units: float) -> FloatArray:
     return np.full(N_STAGES, n_units * UNIT_BYTES, np.float64)
 
@@ -171,7 +167,7 @@ def test_a_published_schedule_is_reproduced(case: dict[str, Any], full_duplex: b
     costs = costs_of(case)
     schedule = published_of(case, costs)
     link = Link(latency_ms=case["with_transfers"] * TRANSFER_MS, full_duplex=full_duplex)
-    timeline = run_of_published_schedules(schedule, costs, link)
+    timeline = simulate(schedule, costs, link, np.zeros(N_STAGES))
     assert schedule == parse_schedule("\n".join(case["orders"]))
     assert timeline.makespan_ms == pytest.approx(case["makespan_ms"], abs=1e-9)
     assert timeline.peak_bytes.tolist() == [UNIT_BYTES * units for units in case["peak_units"]]
