@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import torch
 from tests.examples.any_decoders import DECODERS, origin_of, random_decoder, saved_decoder
-from tests.examples.pipeline_training import assert_equal, gradients, three_steps
-from tests.examples.sliced_case import CUTS, sliced_steps
+from tests.examples.pipeline_training import assert_equal, gradients
 from tests.examples.training_case import (
     LAYOUTS,
     START_ID,
@@ -17,9 +16,7 @@ from tests.examples.training_case import (
     make_rank,
     random_samples,
     random_split,
-    unsplit_training,
 )
-from tests.examples.training_clusters import clusters, each_of
 from tests.oracles.in_float64 import in_float64
 from torch import Tensor, nn
 
@@ -30,7 +27,6 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 
 BATCHES = [random_samples(seed) for seed in (4, 5, 6)]
-WAYS = clusters((2, 2, 1), (4, 1, 1))
 RECOMPUTED = (Recompute.NONE, Recompute.FULL)
 LORA = Lora(rank=3, alpha=5.0)
 
@@ -40,41 +36,6 @@ def shape_of(name: str, folder: Path) -> TransformersShape:
     with in_float64(DECODERS[name].module):
         saved_decoder(name, folder)
     return origin_of(folder)[1]
-
-
-@each_of(WAYS)
-@pytest.mark.parametrize("name", ["gemma2", "qwen3_moe", "granite"])
-def test_three_steps_give_the_unsplit_losses_and_weights(
-    name: str, cluster: Cluster, tmp_path: Path
-) -> None:
-    shared = cluster.model_copy(update={"zero_stage": 1})
-    shape = shape_of(name, tmp_path)
-    found = three_steps(
-        shared, "adaptive", BATCHES, RECOMPUTED, shape=shape, layouts=LAYOUTS["mixed"]
-    )
-    assert_equal(found, unsplit_training(BATCHES, shape))
-
-
-@pytest.mark.parametrize("schedule", ["zb_h1", "adaptive, split", "weights last"])
-@pytest.mark.parametrize("lora", [None, LORA], ids=["weights", "adapters"])
-def test_so_do_split_backward_passes(schedule: str, lora: Lora | None, tmp_path: Path) -> None:
-    shared = WAYS[0].model_copy(update={"zero_stage": 1})
-    shape = shape_of("qwen3_moe", tmp_path).model_copy(update={"lora": lora})
-    found = three_steps(
-        shared, schedule, BATCHES, RECOMPUTED, shape=shape, layouts=LAYOUTS["mixed"]
-    )
-    assert_equal(found, unsplit_training(BATCHES, shape))
-
-
-@each_of(WAYS)
-@pytest.mark.parametrize("name", ["granite", "phi3", "qwen3_moe"])
-def test_slices_give_the_unsplit_weights_in_any_order_of_passes(
-    name: str, cluster: Cluster, tmp_path: Path
-) -> None:
-    shared = cluster.model_copy(update={"zero_stage": 1})
-    shape = shape_of(name, tmp_path)
-    found = sliced_steps(shared, BATCHES, CUTS["unequal"], RECOMPUTED, shape, beside=True)
-    assert_equal(found, unsplit_training(BATCHES, shape))
 
 
 @pytest.mark.parametrize("name", DECODERS)
