@@ -34,7 +34,6 @@ STEPS = {
     "nccl_alone": 30.0,
     "attention": 60.0,
     "layers": 75.0,
-    "slices": 75.0,
     "allocator": 60.0,
     "training": 240.0,
     "shared_device": 75.0,
