@@ -98,14 +98,6 @@ def test_estimates_are_the_sums_over_samples(pairs: Pairs) -> None:
     np.testing.assert_allclose(costs.forward_ms[0], expected, rtol=1e-6)
 
 
-def test_rows_of_either_side_are_never_more_or_shorter_than_those_that_are_known() -> None:
-    microbatch = packed([(64, 8)] * 8)
-    (n_rows,), (inputs,), (targets,), (input_rows,) = shapes_of(
-        [microbatch], KnownRows((1, 2, 4), 4, 32)
-    )
-    assert (n_rows, inputs, targets, input_rows) == (2, 256, 32, 4)
-
-
 @given(
     pairs=PAIRS,
     first=st.integers(0, 8),
@@ -242,12 +234,3 @@ def test_rows_that_are_too_many_or_too_short_are_fewer_and_longer(
         [packed_of_cost_model(lengths, row_tokens)], known
     )
     assert (n_rows, tokens, targets) == (*expected, 0)
-
-
-def test_padded_and_packed_micro_batches_keep_their_order() -> None:
-    in_rows = PaddedRows((0, 1, 2), 24)
-    n_rows, row_tokens, *_ = shapes_of(
-        [packed_of_cost_model([16], 16), in_rows, packed_of_cost_model([8], 8)], KnownRows()
-    )
-    assert n_rows.tolist() == [1, 3, 1]
-    assert row_tokens.tolist() == [16, 24, 8]

@@ -53,13 +53,6 @@ def test_the_host_launches_a_layer_while_kernels_run() -> None:
     assert (launched.backward_ms - computed.backward_ms)[0, 1] == pytest.approx(2 * 2.0)
 
 
-def test_static_memory_counts_every_parameter_of_the_model() -> None:
-    model = analytic_cost(SHAPE, EQUAL, THREE_STAGES, COMPUTE)
-    layer = 4 * (64 + 8) + 2 * 8 * 32 + 32 + 8 + 4 * 8
-    everything = 6 * layer + (50 + 1024) * 8 + 50 * 8 + 2 * 8
-    assert model.static_bytes.sum() == 4 * 4 * everything
-
-
 def test_a_shard_computes_and_keeps_its_part_and_adds_up_with_the_others() -> None:
     shards = THREE_STAGES.model_copy(update={"n_shards": 2})
     sizes = decoder_shapes(np.array([3]), np.array([10]))
@@ -172,20 +165,6 @@ def test_only_rows_longer_than_a_window_have_a_mask() -> None:
     masked = Amount(per_masked_square=1)
     found = [tokens_of(n).times(masked).item() for n in (WINDOW, WINDOW + 1)]
     assert found == [0, (WINDOW + 1) ** 2]
-
-
-def test_inputs_of_packed_pairs_attend_within_rows_of_their_own() -> None:
-    # Two rows of pairs whose 48 inputs count as three rows of 16.
-    shapes = Shapes(*(np.array([n], np.float64) for n in (2, 24, 16, 3)))
-    pairs = Tokens.from_shapes(Side.INPUTS, shapes).times(Amount(per_pair=1))
-    assert pairs.tolist() == [3 * 16**2]
-
-
-def test_a_target_attends_to_targets_of_its_row_and_to_inputs() -> None:
-    shapes = Shapes.padded(*(np.array([n]) for n in (N_ROWS, 20, 8)))
-    found = Tokens.from_shapes(Side.TARGETS, shapes)
-    n_own = N_ROWS * 8
-    assert [of.item() for of in found[:5]] == [n_own, N_ROWS * 20, n_own * 28, n_own * 8, 8**2]
 
 
 @pytest.mark.parametrize(

@@ -213,17 +213,6 @@ def test_what_no_row_can_have_is_infeasible_on_the_stages_of_its_side() -> None:
         assert np.isinf(costs.forward_ms[0, 0]) == too_large
 
 
-def test_packed_pairs_are_looked_up_where_they_were_measured() -> None:
-    table = with_packed(linear_t5_table(), 0.5)
-    cost = profiled_cost(table, T5_SHAPE, PLACEMENT, THREE_STAGES, config=CONFIG)
-    shapes = Shapes.padded(*np.array([[3.0], [24], [40]]))
-    padded, packed = (each.stage_costs(shapes) for each in (cost, cost.of_layout(Layout.PACKED)))
-    np.testing.assert_allclose(packed.forward_ms, 0.5 * padded.forward_ms, rtol=1e-12)
-    np.testing.assert_allclose(packed.boundary_bytes, padded.boundary_bytes, rtol=1e-12)
-    assert cost.describe().startswith("measured in padded and packed rows")
-    assert COST.describe().startswith("measured in padded rows")
-
-
 def on(n_stages: int) -> Placement:
     return Placement.equal_shares(6, n_stages)
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples.schedule_text import parse_schedule
 from tests.examples.splits_backward import splits_backward
-from tests.examples.stage_costs import drawn_costs, equal_stages, no_limit, with_columns
+from tests.examples.stage_costs import drawn_costs, equal_stages, no_limit
 from tests.oracles.event_simulation import EventSimulation
 
 from dynapipe_hpc.plan.cluster import Link
@@ -21,39 +21,6 @@ INSTANT = Link(latency_ms=0)
 
 def run(picture: str, costs: StageCosts, link: Link = INSTANT) -> Timeline:
     return simulate(parse_schedule(picture), costs, link, np.zeros(costs.n_stages))
-
-
-def bars(timeline: Timeline) -> list[str]:
-    """A character per ms: the number of the pass in the order of the stage, or a dot."""
-    lines = []
-    for starts, ends in zip(timeline.start_ms, timeline.end_ms, strict=True):
-        line = ["."] * int(timeline.makespan_ms)
-        for n, (start, end) in enumerate(zip(starts, ends, strict=True)):
-            line[int(start) : int(end)] = str(n) * int(end - start)
-        lines.append("".join(line))
-    return lines
-
-
-def test_passes_wait_for_their_input_and_for_their_stage() -> None:
-    timeline = run("F0 F1 B0 B1 \n F0 B0 F1 B1", equal_stages([1, 1], n_stages=2))
-    assert bars(timeline) == ["01..22.33", ".011233.."]
-    assert timeline.makespan_ms == 9
-    assert timeline.busy_ms.tolist() == [6, 6]
-
-
-def test_a_transfer_takes_latency_and_bandwidth() -> None:
-    costs = with_columns(equal_stages([1], n_stages=2), boundary_bytes=600.0)
-    timeline = run("F0 B0 \n F0 B0", costs, Link(latency_ms=1, bytes_per_ms=300))
-    assert bars(timeline) == ["0.........11", "....011....."]
-    assert timeline.send_start_ms.tolist()[0][0] == 1
-    assert timeline.send_end_ms.tolist()[0][0] == 4
-
-
-def test_a_split_backward_pass_sends_its_gradient_before_the_weights_have_theirs() -> None:
-    timeline = run("F0 B0 W0 \n F0 B0 W0", equal_stages([1], n_stages=2))
-    assert bars(timeline) == ["0..12", ".012."]
-    assert timeline.busy_ms.tolist() == [3, 3]
-    assert np.isnan(timeline.send_end_ms[1]).tolist() == [True, False, True]
 
 
 @st.composite

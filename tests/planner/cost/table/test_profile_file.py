@@ -6,20 +6,14 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from tests.examples.a100_tables import SHAPES, a100_table
-from tests.examples.decoder_shapes import decoder_shapes
-from tests.examples.equal_shares import equal_shares
+from tests.examples.a100_tables import SHAPES
 from tests.examples.measured_layers import linear_layer, linear_table
-from tests.examples.repaired_share import repaired_share
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.cost.config import ProfiledConfig
-from dynapipe_hpc.planner.cost.profiled import profiled_cost
 from dynapipe_hpc.planner.cost.table.checksum import checksum_of
 from dynapipe_hpc.planner.cost.table.import_csv import import_csv
 from dynapipe_hpc.planner.cost.table.profile_file import read_table, write_table
-from dynapipe_hpc.planner.cost.table.profile_table import HALVES, QUANTITIES, LayerKey, ProfileTable
+from dynapipe_hpc.planner.cost.table.profile_table import HALVES, QUANTITIES, LayerKey
 
 
 def test_a_table_reads_back_as_it_was_written(tmp_path: Path) -> None:
@@ -95,11 +89,6 @@ PARAMETERS = (
 )
 
 
-@pytest.fixture(scope="module")
-def a100() -> ProfileTable:
-    return a100_table("gpt")
-
-
 def write(folder: Path, rows: str, parameters: str = PARAMETERS) -> tuple[Path, Path]:
     profiles, sizes = folder / "p.csv", folder / "p_parameters.csv"
     profiles.write_text(HEADER + rows)
@@ -129,28 +118,3 @@ def test_the_head_takes_time_but_no_memory_and_the_embedding_the_opposite(tmp_pa
     for layer in (head, embedding):
         assert layer.stored_bytes.tolist() == [[0.0]]
         assert layer.forward_transient_bytes.tolist() == [[0.0]]
-
-
-def test_the_a100_layer_needs_on_top_what_the_stack_peaked_at(a100: ProfileTable) -> None:
-    layer = a100.layers[LayerKey(1, "none", "layer")]
-    at = (0, layer.axes[1].tolist().index(2048))
-    assert layer.forward_ms[at] == 5.78
-    assert layer.stored_bytes[at] == pytest.approx(966.55e6)
-    assert layer.forward_transient_bytes[at] == pytest.approx((3344.22 - 966.55) * 1e6)
-
-
-def test_the_a100_table_predicts_stages(a100: ProfileTable) -> None:
-    cluster = Cluster(n_stages=4, device_memory_bytes=40 * 10**9)
-    shape = GPT.model_copy(update={"n_layers": 32})
-    cost = profiled_cost(
-        a100,
-        shape,
-        equal_shares(shape, cluster),
-        cluster,
-        config=ProfiledConfig(path=Path("a100.h5")),
-    )
-    costs = cost.stage_costs(decoder_shapes(np.array([1, 2]), np.array([2048, 8192])))
-    assert costs.forward_ms[0].tolist() == pytest.approx([46.24, 46.24, 46.24, 52.59], rel=1e-3)
-    assert np.isinf(costs.forward_ms[1]).all()
-    assert cost.static_bytes == pytest.approx(8e6 * (8 * 402.7706 + np.array([417.656, 0, 0, 0])))
-    assert repaired_share(cost) < 0.05
