@@ -1,6 +1,7 @@
-"""HDF5 datasets that are damaged, or none."""
+"""HDF5 datasets and cost tables that are damaged, make no sense, or are none."""
 
 import zlib
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -17,10 +18,11 @@ from tests.bad_input.changes import (
     huge,
     in_hdf5,
     linked,
+    moved_behind,
     replaced,
     with_attribute,
 )
-from tests.bad_input.good import INSPECT_DATASET, PLAN
+from tests.bad_input.good import INSPECT_DATASET, INSPECT_TABLE, PLAN, PLAN_PROFILED
 from tests.bad_input.oracle import assert_refused
 from tests.bad_input.worker import Worker
 from tests.examples.tokenized import with_header
@@ -138,3 +140,181 @@ def test_a_bad_dataset_is_named_when_inspected(worker: Worker, folder: Path, nam
 def test_a_cut_dataset_is_noticed(worker: Worker, folder: Path, percent: int) -> None:
     cut(folder / "data.h5", percent / 100)
     assert_refused(worker, folder, INSPECT_DATASET, r"data\.h5: not a complete HDF5 file")
+
+
+LAYER = "layers/tensor_parallel=1/recompute=none/layer"
+FORWARD = f"{LAYER}/forward_ms"
+SHAPE = (4, 3)
+
+
+def cell(value: float, name: str = "forward_ms", place: tuple[int, int] = (0, 0)) -> Change:
+    """One measurement is another number."""
+
+    def change(file: h5py.File) -> None:
+        file[f"{LAYER}/{name}"][place] = value
+
+    return in_hdf5(change)
+
+
+def renamed(old: str, new: str) -> Change:
+    return in_hdf5(lambda file: file.move(old, new))
+
+
+def everywhere(name: str, values: Callable[[h5py.Dataset], np.ndarray]) -> Change:
+    """Other values of a quantity or axis of every layer."""
+
+    def change(file: h5py.File) -> None:
+        for layer in file["layers/tensor_parallel=1/recompute=none"].values():
+            found = values(layer[name])
+            del layer[name]
+            layer[name] = found
+
+    return in_hdf5(change)
+
+
+written_on_purpose = with_attribute("checksum", None)
+
+DAMAGED: dict[str, tuple[Change, str]] = {
+    **NO_FILES,
+    "empty": (be(""), "not a (complete HDF5 file|cost table)"),
+    "one number is another": (cell(3.25), "not those that were written: their checksum is"),
+    "another size of weights": (with_attribute("parameter_bytes", 1.0, LAYER), "their checksum is"),
+    "another checksum": (with_attribute("checksum", "0" * 16), "checksum is .*, not '0000"),
+    "another version": (with_attribute("schema_version", 99), "version 99"),
+    "versions": (with_attribute("schema_version", [1, 1]), "version .1 1."),
+    "no element_bytes": (with_attribute("element_bytes", None), "no 'element_bytes'"),
+    "element_bytes of NaN": (with_attribute("element_bytes", np.nan), "element_bytes|NaN"),
+    "element_bytes of many": (with_attribute("element_bytes", [4, 4]), "damaged cost table"),
+    "state_factor below 0": (with_attribute("state_factor", -1.0), "state_factor"),
+    "state_factor of NaN": (with_attribute("state_factor", np.nan), "state_factor"),
+    "no model": (deleted("model"), "'model' is missing"),
+    "no update": (deleted("update"), "'update' is missing"),
+    "time of an update below 0": (
+        with_attribute("optimizer_ms_per_byte", -1.0, "update"),
+        "optimizer_ms_per_byte",
+    ),
+    "a link of no bandwidth": (with_attribute("bytes_per_ms", 0.0, "link"), "bytes_per_ms"),
+    "a link of something else": (
+        in_hdf5(lambda file: file["link"].attrs.create("colour", 3)),
+        "colour",
+    ),
+    "no layers": (deleted("layers"), "'layers' is missing"),
+    "a dataset among layers": (
+        in_hdf5(lambda file: file["layers"].create_dataset("x", data=[1.0])),
+        "damaged cost table",
+    ),
+    "no rows": (deleted(f"{LAYER}/rows"), "rows"),
+    "no parameter_bytes": (with_attribute("parameter_bytes", None, LAYER), "parameter_bytes"),
+    "parameter_bytes below 0": (with_attribute("parameter_bytes", -1.0, LAYER), "parameter_bytes"),
+    "times in words": (replaced(FORWARD, np.full(SHAPE, b"x")), "forward_ms"),
+    "times of integers": (replaced(FORWARD, np.ones((4, 4), int)), "forward_ms"),
+    "times of another shape": (replaced(FORWARD, np.ones((3, 4))), r"forward_ms.*\(3, 4\)"),
+    "times of complex numbers": (replaced(FORWARD, np.ones(SHAPE, complex)), "forward_ms"),
+    "a time below 0": (cell(-1.0), "forward_ms.* -1"),
+    "an infinite time": (cell(np.inf), "forward_ms.* inf"),
+    "memory below 0": (cell(-5.0, "stored_bytes"), "stored_bytes.* -5"),
+    "a time that is missing alone": (cell(np.nan, "backward_ms"), "backward_ms"),
+    "a layer that was not measured at all": (
+        in_hdf5(
+            lambda f: [
+                f[f"{LAYER}/{n}"].__setitem__(..., np.nan)
+                for n in f[LAYER]
+                if "_" in n and "tokens" not in n
+            ]
+        ),
+        "layer",
+    ),
+    "rows that fall": (everywhere("rows", lambda rows: rows[:][::-1]), "rows"),
+    "rows of 0": (everywhere("rows", lambda rows: rows[:] - 1), "rows"),
+    "rows of NaN": (everywhere("rows", lambda rows: rows[:] * np.nan), "rows"),
+    "no rows at all": (everywhere("rows", lambda rows: rows[:0]), "rows"),
+    "rows beyond all integers": (
+        everywhere("rows", lambda rows: rows[:].astype(np.uint64) + np.uint64(2**63)),
+        "rows",
+    ),
+    "fewer lengths than times": (everywhere("row_tokens", lambda tokens: tokens[:2]), "forward_ms"),
+    "a degree in words": (with_attribute("tensor_parallel", "one", LAYER), "tensor_parallel"),
+    "terabytes of times": (huge(FORWARD, "f8", (1 << 20, 1 << 20)), "forward_ms"),
+    "terabytes of rows": (huge(f"{LAYER}/rows", "i8"), "rows"),
+    "compressed zeros": (
+        replaced(FORWARD, np.zeros((1 << 11, 1 << 12)), compression=9),
+        "forward_ms' is not one piece of the file, uncompressed",
+    ),
+    "an optional quantity behind a link": (
+        in_hdf5(lambda f: f[LAYER].__setitem__("weight_ms", h5py.ExternalLink("x.h5", "/"))),
+        "weight_ms' is a link",
+    ),
+    "layers behind a soft link": (moved_behind("layers", h5py.SoftLink("/elsewhere")), "is a link"),
+    "a layer of another file": (
+        lambda path: [
+            path.with_name("other.h5").write_bytes(path.read_bytes()),
+            linked(LAYER, h5py.ExternalLink("other.h5", LAYER))(path),
+        ],
+        "'layer' is a link",
+    ),
+    "a layer from a pipe": (
+        beside_a_pipe(linked(LAYER, h5py.ExternalLink("pipe.h5", "/x"))),
+        "'layer' is a link",
+    ),
+    "a soft link to nothing": (linked(FORWARD, h5py.SoftLink("/none")), "forward_ms"),
+    "a soft link to itself": (linked(FORWARD, h5py.SoftLink(f"/{FORWARD}")), "forward_ms"),
+    "an external link for the model": (
+        linked("model", h5py.ExternalLink("/dev/zero", "/x")),
+        "model",
+    ),
+}
+OTHERS: dict[str, tuple[Change, str]] = {
+    "another hidden size": (
+        with_attribute("hidden_size", 16, "model"),
+        "another model: hidden_size is 16 there and 8",
+    ),
+    "no hidden size": (with_attribute("hidden_size", None, "model"), "hidden_size is None there"),
+    "another family": (with_attribute("family", "t5", "model"), "family is t5 there"),
+    "a family that is no text": (
+        with_attribute("family", np.bytes_(b"\xff\x1b"), "model"),
+        "attribute 'family' is not UTF-8",
+    ),
+    "no head": (deleted("layers/tensor_parallel=1/recompute=none/head"), "head"),
+    "no mode": (
+        renamed("layers/tensor_parallel=1/recompute=none", "gone"),
+        "no measurements|holds",
+    ),
+    "layers measured apart": (
+        lambda path: [
+            change(path) for change in (replaced(f"{LAYER}/rows", np.array([1, 2, 3, 4])),)
+        ],
+        "other rows",
+    ),
+    "a dataset": (
+        lambda path: path.write_bytes((path.parent / "data.h5").read_bytes()),
+        "is a dynapipe-hpc dataset, not a cost table",
+    ),
+    "no format": (with_attribute("format", None), "not a cost table"),
+    "a format of a number": (with_attribute("format", 7), "not a cost table"),
+    "a format that is no text": (
+        with_attribute("format", np.bytes_(b"\xff\x1b[2J")),
+        "attribute 'format' is not UTF-8",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", [*DAMAGED, *OTHERS])
+def test_a_bad_table_is_named_when_planning(worker: Worker, folder: Path, name: str) -> None:
+    change, words = (DAMAGED | OTHERS)[name]
+    if name in OTHERS:
+        written_on_purpose(folder / "table.h5")
+    change(folder / "table.h5")
+    assert_refused(worker, folder, PLAN_PROFILED, rf"^dynapipe-hpc: table\.h5: .*({words})")
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_bad_table_is_named_when_inspected(worker: Worker, folder: Path, name: str) -> None:
+    change, words = DAMAGED[name]
+    change(folder / "table.h5")
+    assert_refused(worker, folder, INSPECT_TABLE, rf"^dynapipe-hpc: table\.h5: .*({words})")
+
+
+@pytest.mark.parametrize("percent", range(1, 100, 7))
+def test_a_cut_table_is_noticed(worker: Worker, folder: Path, percent: int) -> None:
+    cut(folder / "table.h5", percent / 100)
+    assert_refused(worker, folder, PLAN_PROFILED, r"table\.h5: not a cost table: not a complete")

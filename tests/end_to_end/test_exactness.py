@@ -1,5 +1,6 @@
 """Training in a pipeline gives what training without one gives, in float64 to rounding."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -7,7 +8,10 @@ import pytest
 import torch
 from tests.examples.exact_split import split_samples
 from tests.examples.linear_cost import linear_cost
-from tests.examples.pipeline_training import MODES, assert_equal, gradients, three_steps
+from tests.examples.pipeline_training import MODES, assert_equal, gradients, three_steps, train
+from tests.examples.planned_iteration import planned_iteration
+from tests.examples.preference_training import DPO, plain_steps, preference_steps, random_pairs
+from tests.examples.sliced_case import CUTS, sliced_steps
 from tests.examples.training_case import (
     GATED_T5_SHAPE,
     LAYOUTS,
@@ -18,21 +22,24 @@ from tests.examples.training_case import (
     TIED_SHAPE,
     UNEVEN_SHAPE,
     UNEVEN_T5_SHAPE,
+    Rank,
     name_of,
+    over_replicas,
     padded,
     random_samples,
     random_split,
     unsplit_gradients,
     unsplit_training,
 )
-from tests.examples.training_clusters import clusters, id_of, spread
+from tests.examples.training_clusters import clusters, each_of, id_of, spread
 
+from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import DenseRows, Layout, MicroBatch, PackedRow
 from dynapipe_hpc.models.batch import Batch
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.schedule.config import RuleName
-from dynapipe_hpc.training.config import LossWeighting
+from dynapipe_hpc.training.config import LossWeighting, PreferenceLossConfig
 from dynapipe_hpc.training.token_loader import TokenLoader
 
 Sizes = tuple[int, int, int]
@@ -216,3 +223,145 @@ def test_dropout_changes_training_and_leaves_nothing_to_chance() -> None:
     assert first.losses == second.losses
     assert all(torch.equal(first.tensors[name], second.tensors[name]) for name in first.tensors)
     assert abs(first.losses[0] - without.losses[0]) > 1e-3
+
+
+PAIR_BATCHES = [random_pairs(seed) for seed in (1, 2, 3)]
+LORA = LLAMA_SHAPE.model_copy(update={"lora": Lora(rank=2)})
+LOSSES = {
+    "smoothed": DPO._replace(label_smoothing=0.2),
+    "sft": DPO._replace(sft_weight=0.7),
+    "per token": DPO._replace(per_token=True),
+    "ipo": PreferenceLossConfig("ipo", 0.3),
+    "ipo per token": PreferenceLossConfig("ipo", 0.3, per_token=True),
+}
+
+
+@pytest.mark.parametrize("shape", [SHAPE, TIED_SHAPE, LLAMA_SHAPE, LORA], ids=name_of)
+@pytest.mark.parametrize("mode", MODES)
+def test_weights_are_those_of_separate_copies(shape: ModelShape, mode: str) -> None:
+    (cluster,) = clusters((2, 2, 1))
+    found = preference_steps(cluster, PAIR_BATCHES, modes=MODES[mode], shape=shape)
+    assert_equal(found, plain_steps(PAIR_BATCHES, shape=shape))
+
+
+@pytest.mark.parametrize("config", LOSSES.values(), ids=LOSSES.keys())
+def test_every_loss_is_that_of_its_formula(config: PreferenceLossConfig) -> None:
+    (cluster,) = clusters((2, 1, 1))
+    found = preference_steps(cluster, PAIR_BATCHES, config)
+    assert_equal(found, plain_steps(PAIR_BATCHES, config))
+
+
+@each_of(clusters((4, 2, 1), (1, 1, 1)) + spread(clusters((2, 1, 2))) + clusters((1, 1, 2)))
+@pytest.mark.parametrize("n_parts", [4, 8])
+def test_any_division_gives_the_same_weights(cluster: Cluster, n_parts: int) -> None:
+    found = preference_steps(
+        cluster,
+        PAIR_BATCHES,
+        shape=LLAMA_SHAPE,
+        schedule="adaptive, split",
+        n_parts=n_parts,
+    )
+    assert_equal(found, plain_steps(PAIR_BATCHES, shape=LLAMA_SHAPE))
+
+
+PIPELINES, SHARDS = clusters((4, 2, 1)), clusters((2, 1, 2))
+slow = pytest.mark.slow
+
+
+@pytest.mark.parametrize("shape", [SHAPE, LLAMA_SHAPE], ids=name_of)
+@pytest.mark.parametrize("cuts", CUTS.values(), ids=CUTS.keys())
+@pytest.mark.parametrize(
+    "mode", [pytest.param(mode, marks=() if mode == "mixed" else slow) for mode in MODES]
+)
+def test_weights_are_those_of_the_unsplit_model(
+    shape: ModelShape, cuts: Sequence[float], mode: str
+) -> None:
+    (cluster,) = clusters((2, 2, 1))
+    found = sliced_steps(cluster, BATCHES, cuts, MODES[mode], shape)
+    assert_equal(found, unsplit_training(BATCHES, shape))
+
+
+@pytest.mark.parametrize("shape", [LLAMA_SHAPE, dropping(SHAPE)], ids=["llama", "dropout"])
+@each_of(PIPELINES + spread(SHARDS))
+def test_slices_may_have_others_beside_them_and_split_backward_passes(
+    cluster: Cluster, shape: ModelShape
+) -> None:
+    found = sliced_steps(
+        cluster,
+        BATCHES,
+        CUTS["unequal"],
+        MODES["mixed"],
+        shape,
+        beside=True,
+        splits=True,
+    )
+    assert_equal(found, unsplit_training(BATCHES, shape))
+
+
+CLUSTER = Cluster(n_stages=2, n_replicas=2, device_memory_bytes=1_000_000, zero_stage=1)
+SHARDED = Cluster(n_replicas=2, n_shards=4, device_memory_bytes=1_000_000, zero_stage=1)
+
+
+# Two to three times what was found on one kind of processor.
+ERRORS = [
+    (SHAPE, torch.float32, 1.5e-7, 2e-7),
+    (SHAPE, torch.float16, 8e-5, 1e-3),
+    (SHAPE, torch.bfloat16, 3e-4, 5e-3),
+    (T5_SHAPE, torch.float32, 2e-7, 3e-7),
+    (T5_SHAPE, torch.float16, 6e-4, 4e-2),
+    (T5_SHAPE, torch.bfloat16, 3e-3, 8e-2),
+]
+
+
+# Shards add up in every type; the narrowest shows it.
+CASES = [
+    *((CLUSTER, *errors) for errors in ERRORS),
+    *((SHARDED, *errors) for errors in ERRORS if errors[1] == torch.bfloat16),
+]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "shape", "dtype", "of_loss", "of_norm"),
+    CASES,
+    ids=[
+        f"{'whole' if cluster is CLUSTER else 'sharded'}-{shape.family}-{dtype}"
+        for cluster, shape, dtype, *_ in CASES
+    ],
+)
+def test_a_narrower_type_trains_alike(
+    cluster: Cluster, shape: ModelShape, dtype: torch.dtype, of_loss: float, of_norm: float
+) -> None:
+    found = three_steps(cluster, "adaptive", BATCHES, MODES["mixed"], dtype, shape)
+    expected = unsplit_training(BATCHES, shape)
+    assert found.losses == pytest.approx(expected.losses, rel=of_loss)
+    assert found.norms == pytest.approx(expected.norms, rel=of_norm)
+    assert all(tensor.dtype == dtype for tensor in found.tensors.values())
+
+
+def overflowing(loader: TokenLoader) -> Callable[[MicroBatch], Batch]:
+    """Weighs one prediction in the loss so much that its gradient overflows."""
+
+    def load(microbatch: MicroBatch) -> Batch:
+        read: Batch = loader(microbatch)
+        if read.labels and 4000 in microbatch.sample_ids:
+            read.labels.weights[microbatch.sample_ids.index(4000), 0] = 1e9
+        return read
+
+    return load
+
+
+@pytest.mark.parametrize("cluster", [CLUSTER, SHARDED], ids=["whole", "sharded"])
+def test_an_overflow_on_one_rank_skips_the_step_on_all(cluster: Cluster) -> None:
+    iterations = []
+    for k, samples in enumerate(BATCHES[:2]):
+        replicas = over_replicas(random_split(samples, 5, k), cluster.n_replicas)
+        iterations.append((samples, planned_iteration(replicas, cluster, SHAPE, "1f1b")))
+    dtype = torch.float16
+    start = train(cluster, [], Rank.weights, dtype=dtype)
+    skipped = train(cluster, iterations[:1], Rank.weights, loading=overflowing, dtype=dtype)
+    assert not math.isfinite(skipped.norms[0])
+    for name, weights in start.tensors.items():
+        assert torch.equal(skipped.tensors[name], weights), name
+    recovered = train(cluster, iterations, Rank.weights, loading=overflowing, dtype=dtype)
+    assert math.isfinite(recovered.norms[1])
+    assert any(not torch.equal(recovered.tensors[n], w) for n, w in start.tensors.items())

@@ -3,7 +3,7 @@
 from tests.mutants.mutant import of
 
 TRAINING = (
-    *of("training/preferences.py", "tests/training/test_preferences.py",
+    *of("training/preferences.py", "tests/training/test_objective.py",
         ("margins = compared[:, 0] - compared[:, 1]", "margins = compared[:, 1] - compared[:, 0]",
          "the rejected answer is preferred"),
         ("from_pairs(log_probs, ratios, config.beta)",
@@ -14,7 +14,7 @@ TRAINING = (
          "the divergence is twice as large"),
         ("self._numbers.zero_()", "pass", "numbers of iterations add up"),
         ("(losses * pairs.weights).sum()", "losses.sum()", "losses of pairs are not averaged")),
-    *of("training/token_loader.py", "tests/training/test_preferences.py",
+    *of("training/token_loader.py", "tests/training/test_objective.py",
         ("1 if s.is_pair else trained.count(s)", "trained.count(s)", "long answers weigh more")),
     *of("training/token_loader.py", "tests/training/test_objective.py",
         ("1 / (len(samples) * counts[s.sample_id])", "1 / len(samples)",
@@ -23,7 +23,7 @@ TRAINING = (
          "the loss grows with the number of tasks"),
         ("total = sum(counts[s.sample_id] for s in samples)",
          "total = sum(s.tokens for s in samples)", "inputs count")),
-    *of("models/batch.py", "tests/training/test_preferences.py",
+    *of("models/batch.py", "tests/training/test_objective.py",
         ("last_of_prompt, rejected[:-1]", "rejected", "a rejected answer reads what it predicts"),
         ("= 2 * k + 1", "= 2 * k", "both answers are chosen")),
     *of("models/documents.py", "tests/models/test_cached_attention.py",
@@ -127,7 +127,7 @@ TRAINING = (
          "every_weight_is_where_its_view_says"),
         ("wide = torch.promote_types(first.dtype, torch.float32)", "wide = first.dtype",
          "gradients are added up in 16 bits")),
-    *of("training/module_stage.py", "tests/end_to_end/test_precision.py",
+    *of("training/module_stage.py", "tests/end_to_end/test_exactness.py",
         ("self._optimizer.loss_scale.value)", "1.0)", "losses are not scaled",
          "a_narrower_type_trains_alike[whole-gpt-torch.float16]")),
     *of("training/module_stage.py", "tests/training/test_module_stage.py",

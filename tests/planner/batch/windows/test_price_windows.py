@@ -188,7 +188,7 @@ def test_a_sample_that_does_not_fit_is_told_with_the_memory_that_it_needs_packed
 
 
 PAIR_COST = linear_cost(token_bytes=2.0, has_targets=True, recomputes=True)
-PAIRS = st.lists(st.tuples(st.integers(0, 100), st.integers(1, 100)), min_size=1, max_size=24)
+PAIRS = st.lists(st.tuples(st.integers(0, 100), st.integers(1, 100)), min_size=8, max_size=24)
 
 
 @contextmanager
