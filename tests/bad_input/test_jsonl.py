@@ -32,10 +32,19 @@ LINES: dict[str, tuple[bytes, str]] = {
     "no fields": (b"{}", "'inputs' is missing .found no fields"),
     "no inputs": (b'{"targets": "b"}', "'inputs' is missing .found 'targets'"),
     "no targets": (b'{"inputs": "a"}', "'targets' is missing .found 'inputs'"),
-    "empty targets": (b'{"inputs": "a", "targets": ""}', "'targets' is empty"),
+    "fields of other names": (
+        b'{"question": "a", "answer": "b"}',
+        "name the fields of the input and the target: --inputs-field NAME --targets-field NAME; "
+        "preference pairs have 'chosen' and",
+    ),
+    "empty targets": (b'{"inputs": "a", "targets": ""}', "'targets' is empty, so there is nothing"),
     "inputs of a number": (b'{"inputs": 1, "targets": "b"}', "'inputs' is a number"),
     "targets of true": (b'{"inputs": "a", "targets": true}', "'targets' is true or false"),
     "a task of a number": (b'{"inputs": "a", "targets": "b", "task": 7}', "'task' is a number"),
+    "a zero character in a task": (
+        b'{"inputs": "a", "targets": "b", "task": "a\\u0000"}',
+        "'task' holds a zero character",
+    ),
     "half of a surrogate pair": (
         b'{"inputs": "\\ud800", "targets": "b"}',
         "'inputs' holds half of a surrogate pair",

@@ -214,36 +214,3 @@ def test_all_ranks_go_on_from_the_newest_that_is_whole(
         told = capfd.readouterr().err
         assert ".000004.partial: incomplete checkpoint removed" in told
         assert f"000003/part-{SIZE - 1:05d}.bin: is damaged: holds 10 of " in told
-
-
-def test_a_run_of_damaged_checkpoints_only_is_not_begun_again(
-    path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    training = Training(path, CheckpointConfig(every=1))
-    training.step()
-    training.checkpoints.save_now(1)
-    if RANK == 0:
-        (path / "000001" / "checkpoint.json").write_text("{}")
-    WORLD.Barrier()
-    with pytest.raises(SystemExit) as ended:
-        find_resume_point(training.job, training.folder, FACTS)
-    assert ended.value.code == 2
-    if RANK == 0:
-        told = capfd.readouterr().err
-        assert "all checkpoints are damaged (1), for example " in told
-        assert "restore an undamaged one, or name another run folder" in told
-        assert (path / "000001").is_dir()
-
-
-def test_another_experiment_is_refused(path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    training = Training(path, CheckpointConfig(every=1))
-    training.step()
-    training.checkpoints.save_now(1)
-    with pytest.raises(SystemExit) as ended:
-        find_resume_point(training.job, training.folder, {"training.seed": 8})
-    assert ended.value.code == 2
-    if RANK == 0:
-        told = capfd.readouterr().err
-        assert (
-            "was written with training.seed = 7, but now it is 8; restore the old value, or" in told
-        )
