@@ -8,8 +8,6 @@ namespace dynapipe {
 namespace {
 
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
-/// Factor that a sum of the same times in another order cannot exceed.
-constexpr double kSurely = 1.0 + 1e-9;
 
 }  // namespace
 
@@ -20,21 +18,16 @@ Simulator::Simulator(const StageCosts& costs, std::span<const double> static_byt
       link_(link),
       n_stages_(costs.n_stages),
       input_ms_(kKinds * costs.n_microbatches() * costs.n_stages),
-      link_free_ms_(2 * n_stages_),
-      work_ms_(n_stages_) {}
+      link_free_ms_(2 * n_stages_) {}
 
-const Timeline& Simulator::run(std::span<const PassCode> order, double give_up_ms) {
+const Timeline& Simulator::run(std::span<const PassCode> order) {
     order_ = order;
     start();
-    const double latest_ms = kSurely * give_up_ms;
     while (!awake_.empty()) {
         const std::size_t stage = awake_.back();
         awake_.pop_back();
         while (awaits_known_input(stage)) {
-            if (run_next_pass(stage) + left_ms_[stage] > latest_ms) {
-                found_.makespan_ms = std::numeric_limits<double>::infinity();
-                return found_;
-            }
+            run_next_pass(stage);
         }
     }
     found_.peak_bytes.clear();
@@ -48,12 +41,8 @@ const Timeline& Simulator::run(std::span<const PassCode> order, double give_up_m
 }
 
 void Simulator::start() {
-    if (n_passes_ != order_.size() / n_stages_) {
-        n_passes_ = order_.size() / n_stages_;
-        splits_backward_ = n_passes_ > 2 * costs_.n_microbatches();
-        count_work();
-    }
-    left_ms_ = work_ms_;
+    n_passes_ = order_.size() / n_stages_;
+    splits_backward_ = n_passes_ > 2 * costs_.n_microbatches();
     std::fill(input_ms_.begin(), input_ms_.end(), kUnknown);
     std::fill(link_free_ms_.begin(), link_free_ms_.end(), 0.0);
     memory_.clear();
@@ -71,38 +60,6 @@ void Simulator::start() {
         input_ms(0, pass_code(i, PassKind::kForward)) = 0.0;
     }
     awake_.assign(1, 0);
-}
-
-void Simulator::count_work() {
-    work_ms_.assign(n_stages_, 0.0);
-    const std::size_t n_kinds = n_passes_ / costs_.n_microbatches();
-    for (std::size_t i = 0; i < costs_.n_microbatches(); ++i) {
-        for (std::size_t stage = 0; stage < n_stages_; ++stage) {
-            for (std::size_t kind = 0; kind < n_kinds; ++kind) {
-                work_ms_[stage] += pass_ms(static_cast<PassKind>(kind), costs_.at(i, stage));
-            }
-        }
-    }
-    if (n_kinds == 2) {
-        add_tails();
-    }
-}
-
-/// The last pass of a stage is a backward pass if these are whole, and on the stages before it the
-/// same micro-batch follows.
-void Simulator::add_tails() {
-    std::vector<double> least_ms(n_stages_, std::numeric_limits<double>::infinity());
-    for (std::size_t i = 0; i < costs_.n_microbatches(); ++i) {
-        double tail_ms = 0.0;
-        for (std::size_t stage = 0; stage < n_stages_; ++stage) {
-            least_ms[stage] = std::min(least_ms[stage], tail_ms);
-            const PassCosts& cost = costs_.at(i, stage);
-            tail_ms += send_ms(cost) + pass_ms(PassKind::kBackward, cost);
-        }
-    }
-    for (std::size_t stage = 0; stage < n_stages_; ++stage) {
-        work_ms_[stage] += least_ms[stage];
-    }
 }
 
 inline double Simulator::send_ms(const PassCosts& cost) const {
@@ -130,8 +87,7 @@ inline double Simulator::pass_ms(PassKind kind, const PassCosts& cost) const {
     }
 }
 
-/// Returns when it ends.
-inline double Simulator::run_next_pass(std::size_t stage) {
+inline void Simulator::run_next_pass(std::size_t stage) {
     const std::size_t n = found_.n_started[stage]++;
     const std::size_t place = stage * n_passes_ + n;
     const PassCode code = order_[place];
@@ -143,11 +99,9 @@ inline double Simulator::run_next_pass(std::size_t stage) {
     found_.start_ms[place] = start_ms;
     found_.end_ms[place] = end_ms;
     found_.busy_ms[stage] += takes_ms;
-    left_ms_[stage] -= takes_ms;
     found_.makespan_ms = std::max(found_.makespan_ms, end_ms);
     memory_[stage].run(kind_of(code), cost, splits_backward_);
     pass_on(stage, code, place);
-    return end_ms;
 }
 
 /// Hands what a pass produced to those that need it.

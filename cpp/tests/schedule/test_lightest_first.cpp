@@ -3,7 +3,6 @@
 #include <iterator>
 #include <limits>
 #include <numeric>
-#include <string>
 #include <vector>
 
 #include "check.hpp"
@@ -32,52 +31,9 @@ std::vector<std::uint32_t> first_ones(std::size_t n) {
     return list;
 }
 
-std::string text_of(std::span<const PassCode> passes) {
-    std::string text;
-    for (const PassCode code : passes) {
-        text += "FBW"[static_cast<std::size_t>(dynapipe::kind_of(code))];
-        text += std::to_string(dynapipe::microbatch_of(code)) + " ";
-    }
-    return text;
-}
-
 /// F and B of 1 and 2 ms, and 2 bytes each but for what a heavy B needs besides.
 PassCosts costing(double scale, double transient_bytes) {
     return {scale, 2 * scale, 0.0, 0.0, 0.0, 2.0, 0.0, transient_bytes};
-}
-
-/// A heavy micro-batch that comes back fits beside one other. Three enter behind it nevertheless,
-/// and two of them return before it, for which it waits.
-void light_ones_overtake_a_heavy_one() {
-    const std::vector<PassCosts> costs = {
-        costing(4, 6), costing(4, 6), costing(1, 0), costing(1, 0),
-        costing(1, 0), costing(1, 0), costing(1, 0), costing(1, 0),
-    };
-    const std::vector<double> limits(2, 10.0);
-    LightestFirst scheduler({costs, 2}, limits, kInstant, false);
-    CHECK(scheduler.run(first_ones(4)) == 34.0);
-    const std::vector<PassCode> order = scheduler.order();
-    CHECK(text_of(std::span(order).first(8)) == "F0 F1 F2 F3 B1 B2 B0 B3 ");
-    CHECK(text_of(std::span(order).last(8)) == "F0 B0 F1 B1 F2 B2 F3 B3 ");
-    ListScheduler in_order({costs, 2}, limits, kInstant);
-    CHECK(in_order.run(first_ones(4)) == 35.0);
-}
-
-/// A micro-batch that has left keeps nothing: the second returns as soon as the first has, before
-/// the last comes.
-void what_has_left_makes_room() {
-    std::vector<PassCosts> costs;
-    const auto add = [&](double stored_bytes, double transient_bytes) {
-        costs.insert(costs.end(), 2, {1, 2, 0, 0, 0, stored_bytes, 0, transient_bytes});
-    };
-    add(4, 2);
-    add(1, 5);
-    add(4, 0);
-    const std::vector<double> limits(2, 12.0);
-    LightestFirst scheduler({costs, 2}, limits, kInstant, false);
-    CHECK(scheduler.run(first_ones(3)) == 12.0);
-    const std::vector<PassCode> order = scheduler.order();
-    CHECK(text_of(std::span(order).first(6)) == "F0 F1 F2 B0 B1 B2 ");
 }
 
 /// Whole numbers, so that much happens at the same time, and micro-batches that differ a lot.
@@ -203,8 +159,6 @@ void what_cannot_run_has_no_end() {
 }  // namespace
 
 int main() {
-    light_ones_overtake_a_heavy_one();
-    what_has_left_makes_room();
     what_cannot_run_has_no_end();
     std::size_t n_overtaking = 0;
     for (std::uint64_t seed = 0; seed < 400; ++seed) {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstddef>
-#include <limits>
 #include <span>
 #include <vector>
 
@@ -57,21 +56,16 @@ class Simulator {
     /// @param order  row-major (n_stages, n_passes); each pass exactly once on every stage,
     ///               n_passes = 2 * n_microbatches, or 3 * n_microbatches with kWeight, or
     ///               n_microbatches of kForward alone, which release nothing that they store.
-    /// @param give_up_ms  a schedule that is certain to end later is given up: its makespan is
-    ///                    infinite, and the rest of its timeline means nothing.
     /// @return       the timeline, valid until the next run.
-    const Timeline& run(std::span<const PassCode> order,
-                        double give_up_ms = std::numeric_limits<double>::infinity());
+    const Timeline& run(std::span<const PassCode> order);
 
   private:
     void start();
-    void count_work();
-    void add_tails();
     [[nodiscard]] double send_ms(const PassCosts& cost) const;
     [[nodiscard]] double& input_ms(std::size_t stage, PassCode code);
     [[nodiscard]] bool awaits_known_input(std::size_t stage);
     [[nodiscard]] double pass_ms(PassKind kind, const PassCosts& cost) const;
-    double run_next_pass(std::size_t stage);
+    void run_next_pass(std::size_t stage);
     void pass_on(std::size_t stage, PassCode code, std::size_t place);
     void send(std::size_t stage, std::size_t receiver, PassCode code, std::size_t place);
 
@@ -85,8 +79,6 @@ class Simulator {
     std::vector<double> input_ms_;      ///< row-major (n_stages, 3 * n_microbatches), by code
     std::vector<double> link_free_ms_;  ///< per stage, to the next and to the previous stage
     std::vector<StageMemory> memory_;   ///< per stage
-    std::vector<double> work_ms_;       ///< per stage, of all passes and what must follow them
-    std::vector<double> left_ms_;       ///< per stage, the same without passes that it has run
     std::vector<std::size_t> awake_;    ///< stages that may be able to proceed
     Timeline found_;
 };
