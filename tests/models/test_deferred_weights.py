@@ -7,7 +7,6 @@ import pytest
 import torch
 from tests.jobs.local_shards import of_stream, on_shards
 from torch import Tensor, nn
-from torch.nn import functional
 
 from dynapipe_hpc.models import deferred_weights
 from dynapipe_hpc.models.deferred_weights import DeferredWeights, add_up_in, deferring, linear
@@ -21,35 +20,6 @@ from dynapipe_hpc.training.flat_parameters import FlatParameters
 def drawn(*sizes: int, seed: int, dtype: torch.dtype = torch.float64) -> Tensor:
     stream = torch.Generator().manual_seed(seed)
     return torch.randn(sizes, generator=stream, dtype=torch.float64).to(dtype).requires_grad_()
-
-
-def gradient_of(tensor: Tensor | None) -> Tensor | None:
-    return None if tensor is None else tensor.grad
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("rows", [(3, 5), (1, 7), (15,)])
-@pytest.mark.parametrize("has_bias", [True, False])
-def test_both_halves_give_the_bits_of_the_whole(
-    dtype: torch.dtype, rows: tuple[int, ...], has_bias: bool
-) -> None:
-    def parts() -> tuple[Tensor, Tensor, Tensor | None]:
-        bias = drawn(6, seed=3, dtype=dtype) if has_bias else None
-        return drawn(*rows, 8, seed=1, dtype=dtype), drawn(6, 8, seed=2, dtype=dtype), bias
-
-    towards = drawn(*rows, 6, seed=4, dtype=dtype).detach()
-    whole, split, queue = parts(), parts(), DeferredWeights()
-    expected = functional.linear(*whole)
-    with deferring(queue):
-        output = linear(*split)
-    assert torch.equal(output, expected)
-    torch.autograd.backward([expected, output], [towards, towards])
-    assert split[1].grad is None
-    queue.accumulate()
-    for found, wanted in zip(map(gradient_of, split), map(gradient_of, whole), strict=True):
-        assert (found is None) == (wanted is None)
-        if found is not None and wanted is not None:
-            assert torch.equal(found, wanted)
 
 
 def test_gradients_add_up_in_the_order_of_the_backward_pass_and_call_hooks_once() -> None:
@@ -90,19 +60,6 @@ def test_only_what_runs_inside_is_deferred_and_nothing_that_is_recomputed() -> N
     assert first.grad is None
     assert last.grad is None
     assert all(weight.grad is not None for weight in (inner, again, after))
-
-
-def test_a_frozen_weight_has_nothing_to_defer() -> None:
-    frozen, trained = (drawn(4, 4, seed=i) for i in (1, 2))
-    frozen.requires_grad_(False)
-    queue, values = DeferredWeights(), drawn(2, 4, seed=9)
-    with deferring(queue):
-        output = linear(linear(values, frozen), trained)
-    torch.autograd.backward(output.sum())
-    assert values.grad is not None
-    assert [weight is trained for weight in queue.weights] == [True]
-    queue.accumulate()
-    assert frozen.grad is None
 
 
 def test_the_first_half_frees_all_but_the_factors_and_the_second_frees_them_one_by_one() -> None:
