@@ -1,4 +1,4 @@
-#include <cmath>
+/// The split that takes least: of entries that may be used, of rows as long as they are.
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -6,77 +6,46 @@
 #include "check.hpp"
 #include "dynapipe/batch/split_samples.hpp"
 
-using dynapipe::MicroBatchTables;
-using dynapipe::Split;
-using dynapipe::split_samples;
-
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNever = std::numeric_limits<double>::infinity();
 
-using Sizes = std::vector<std::size_t>;
-const std::vector<std::int64_t> kOneRow{0, 4};
-
-void one_stage_takes_all_at_once() {
-    const std::vector<double> work_ms{2, 3, 4, 5};
-    const std::vector<double> fill_ms{0, 0, 0, 0};
-    const Split split = split_samples(std::vector{0, 0, 0, 0}, {work_ms, fill_ms, kOneRow}, 1);
-    CHECK(split.sizes == Sizes{4});
-    CHECK(split.objective_ms == 5);
-}
-
-void four_stages_take_pairs() {
-    const std::vector<double> work_ms{4, 5, 6, 7};
-    const std::vector<double> fill_ms{12, 15, 18, 21};
-    const Split split = split_samples(std::vector{0, 0, 0, 0}, {work_ms, fill_ms, kOneRow}, 1);
-    CHECK((split.sizes == Sizes{2, 2}));
-    CHECK(split.objective_ms == 15 + 5 + 5);
-}
-
-void replicas_share_the_work_but_not_the_fill() {
-    const std::vector<double> work_ms{4, 5, 6, 7};
-    const std::vector<double> fill_ms{12, 15, 18, 21};
-    const Split split = split_samples(std::vector{0, 0, 0, 0}, {work_ms, fill_ms, kOneRow}, 4);
-    CHECK((split.sizes == Sizes{1, 1, 1, 1}));
-    CHECK(split.objective_ms == 12 + 16.0 / 4);
-}
-
-void an_infinite_entry_is_not_used() {
-    const std::vector<double> work_ms{10, kInfinity, 1, 7, 2, 3};
-    const std::vector<double> fill_ms{0, 0, kInfinity, 0, 0, 0};
-    const std::vector<std::int64_t> begin{0, 3, 6};
-    const Split split = split_samples(std::vector{0, 1, 1}, {work_ms, fill_ms, begin}, 1);
-    CHECK((split.sizes == Sizes{1, 2}));
-    CHECK(split.objective_ms == 12);
-}
-
-void rows_have_as_many_entries_as_they_need() {
-    const std::vector<double> work_ms{10, 7, 2, 3};
-    const std::vector<double> fill_ms(4, 0);
-    const std::vector<std::int64_t> begin{0, 0, 1, 4};
-    const Split split = split_samples(std::vector{1, 2, 2}, {work_ms, fill_ms, begin}, 1);
-    CHECK((split.sizes == Sizes{1, 2}));
-    CHECK(split.objective_ms == 12);
-    CHECK(split_samples(std::vector{1, 0}, {work_ms, fill_ms, begin}, 1).sizes.empty());
-}
-
-void no_allowed_split_is_reported() {
-    const std::vector<double> work_ms{1, kInfinity};
-    const std::vector<double> fill_ms{1, 1};
-    const std::vector<std::int64_t> begin{0, 1, 2};
-    const Split split = split_samples(std::vector{0, 1}, {work_ms, fill_ms, begin}, 1);
-    CHECK(split.sizes.empty());
-    CHECK(std::isinf(split.objective_ms));
-}
+struct Case {
+    std::vector<std::int32_t> row_of_sample;
+    std::vector<double> work_ms, fill_ms;
+    std::vector<std::int64_t> begin;
+    std::size_t n_replicas;
+    std::vector<std::size_t> sizes;  ///< that are expected; none where no split is allowed
+    double objective_ms;
+};
 
 }  // namespace
 
 int main() {
-    one_stage_takes_all_at_once();
-    four_stages_take_pairs();
-    replicas_share_the_work_but_not_the_fill();
-    an_infinite_entry_is_not_used();
-    rows_have_as_many_entries_as_they_need();
-    no_allowed_split_is_reported();
+    const std::vector<double> pairs_ms{4, 5, 6, 7}, four_stages_ms{12, 15, 18, 21};
+    const std::vector<double> none_ms(4, 0.0);
+    for (const Case& c : std::vector<Case>{
+             // One stage takes all at once, four take pairs; replicas share work, but no fill.
+             {{0, 0, 0, 0}, {2, 3, 4, 5}, none_ms, {0, 4}, 1, {4}, 5},
+             {{0, 0, 0, 0}, pairs_ms, four_stages_ms, {0, 4}, 1, {2, 2}, 15 + 5 + 5},
+             {{0, 0, 0, 0}, pairs_ms, four_stages_ms, {0, 4}, 4, {1, 1, 1, 1}, 12 + 16.0 / 4},
+             // What is infinite is not used, whether work or fill.
+             {{0, 1, 1},
+              {10, kNever, 1, 7, 2, 3},
+              {0, 0, kNever, 0, 0, 0},
+              {0, 3, 6},
+              1,
+              {1, 2},
+              12},
+             {{0, 1}, {1, kNever}, {1, 1}, {0, 1, 2}, 1, {}, kNever},
+             // Rows have as many entries as they need, even none.
+             {{1, 2, 2}, {10, 7, 2, 3}, none_ms, {0, 0, 1, 4}, 1, {1, 2}, 12},
+             {{1, 0}, {10, 7, 2, 3}, none_ms, {0, 0, 1, 4}, 1, {}, kNever},
+         }) {
+        const dynapipe::Split split =
+            dynapipe::split_samples(c.row_of_sample, {c.work_ms, c.fill_ms, c.begin}, c.n_replicas);
+        CHECK(split.sizes == c.sizes);
+        CHECK(split.objective_ms == c.objective_ms);
+    }
     return check::finish();
 }
