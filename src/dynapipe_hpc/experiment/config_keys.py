@@ -230,17 +230,14 @@ def _listing(table: KeyTable) -> Iterator[str]:
     yield table.heading
     yield from textwrap.wrap(table.text, _WIDTH, initial_indent="# ", subsequent_indent="# ")
     for key in table.keys:
-        yield f"{key.name} = {_default(key)}  # {key.value}{f', {key.unit}' if key.unit else ''}"
+        default = {REQUIRED: "(required)", "": "(left out)"}.get(key.default, key.default)
+        yield f"{key.name} = {default}  # {key.value}{f', {key.unit}' if key.unit else ''}"
         yield from textwrap.wrap(
             f"{key.text.partition('. ')[0].rstrip('.')}.",
             _WIDTH,
             initial_indent="    ",
             subsequent_indent="    ",
         )
-
-
-def _default(key: ConfigKey) -> str:
-    return {REQUIRED: "(required)", "": "(left out)"}.get(key.default, key.default)
 
 
 def editor_schema() -> dict[str, Any]:

@@ -309,25 +309,19 @@ def _why_needless(variant: Variant, known: Sequence[Outcome]) -> str:
     setting, modes = variant.setting, variant.planner.cost.recompute_modes
     is_fixed = set(variant.planner.schedule.chosen_rules) == {"1f1b"}
     for other in known:
-        its_modes = other.variant.planner.cost.recompute_modes
-        if (
-            setting is None
-            or other.variant.setting is None
-            or not _is_alike(variant, other.variant)
-        ):
+        two = other.variant
+        its_setting, its_modes = two.setting, two.planner.cost.recompute_modes
+        is_alike = (variant.method, variant.cluster) == (two.method, two.cluster)
+        if setting is None or its_setting is None or not is_alike:
             continue
-        fits = other.verdict is Verdict.PREDICTION and other.variant.setting == setting
+        fits = other.verdict is Verdict.PREDICTION and its_setting == setting
         if fits and is_fixed and its_modes < modes:
             return f"dominated: the same fits with recompute {its_modes[-1].text}"
         is_refused = other.verdict is Verdict.REFUSAL
-        if is_refused and other.variant.setting < setting and its_modes == modes:
-            smaller = f"{other.variant.setting:,} instead of {setting:,}"
+        if is_refused and its_setting < setting and its_modes == modes:
+            smaller = f"{its_setting:,} instead of {setting:,}"
             return f"larger: {smaller} cannot run either: {other.reason}"
     return ""
-
-
-def _is_alike(one: Variant, two: Variant) -> bool:
-    return (one.method, one.cluster) == (two.method, two.cluster)
 
 
 def _predicted(files: Experiment, variant: Variant, batches: Sequence[Sequence[Sample]]) -> Outcome:
