@@ -14,8 +14,7 @@ from dynapipe_hpc.experiment.study.predict import Planned
 from dynapipe_hpc.experiment.study.simulate import Choosers, simulate
 from dynapipe_hpc.job.ranks import Alone, Ranks
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
-from dynapipe_hpc.planner.cost.from_config import MeasuredCosts
-from dynapipe_hpc.planner.cost.table.load_table import load_table
+from dynapipe_hpc.planner.cost.from_config import MeasuredCosts, load_table
 from dynapipe_hpc.planner.cost.table.profile_file import write_table
 from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable, UpdateProfile
 from reproduce.cluster import reduce_ms_per_byte

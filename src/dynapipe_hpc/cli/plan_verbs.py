@@ -148,9 +148,9 @@ def _measure(arguments: argparse.Namespace) -> int:
 
 def _import(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.experiment.load import load_config
+    from dynapipe_hpc.planner.cost.from_config import parameters_beside
     from dynapipe_hpc.planner.cost.table.describe_table import describe_table
     from dynapipe_hpc.planner.cost.table.import_csv import import_csv
-    from dynapipe_hpc.planner.cost.table.load_table import parameters_beside
     from dynapipe_hpc.planner.cost.table.profile_file import TABLE, write_table
 
     config = load_config(arguments.config, arguments.overrides)

@@ -17,8 +17,7 @@ from dynapipe_hpc.planner.choose.forward_windows import ForwardWindows
 from dynapipe_hpc.planner.config import PlannerConfig
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
-from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts
-from dynapipe_hpc.planner.cost.table.load_table import load_table
+from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts, load_table
 from dynapipe_hpc.planner.cost.table.profile_table import PADDED
 from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
 from dynapipe_hpc.planner.schedule.config import RuleName, ScheduleConfig

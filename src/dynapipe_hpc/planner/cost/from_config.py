@@ -7,13 +7,14 @@ from pathlib import Path
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.part import Part
 from dynapipe_hpc.architecture.placement import Placement
+from dynapipe_hpc.data.extras import optional_packages
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.cost.analytic import analytic_cost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.cost.profiled import profiled_cost
-from dynapipe_hpc.planner.cost.table.load_table import load_table
+from dynapipe_hpc.planner.cost.table.import_csv import import_csv
 from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable
 
 
@@ -65,3 +66,21 @@ def read_cost_table(path: Path | str, shape: ModelShape, cluster: Cluster) -> Me
     modes = tuple(mode.text for mode in Recompute if mode.text in measured)
     config = ProfiledConfig.model_validate({"path": path, "recompute": modes or ("none",)})
     return MeasuredCosts(config, table)
+
+
+def load_table(path: Path, shape: ModelShape) -> ProfileTable:
+    """A cost table (HDF5), or measurements as CSV with their parameters beside them.
+
+    Raises `InputError`: A file cannot be read; or it is HDF5 and h5py is not installed.
+    """
+    if path.suffix.lower() == ".csv":
+        return import_csv(path, parameters_beside(path), shape)
+    with optional_packages():
+        # Loads HDF5, which estimates and CSV do without.
+        from dynapipe_hpc.planner.cost.table.profile_file import read_table
+    return read_table(path)
+
+
+def parameters_beside(profile: Path) -> Path:
+    """Expected path of the sizes of weights that belong to measurements."""
+    return profile.with_name(f"{profile.stem}_parameters.csv")
