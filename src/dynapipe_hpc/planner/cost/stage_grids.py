@@ -220,7 +220,8 @@ def with_finer_lengths(axes: Axes, points: FloatArray) -> tuple[Axes, FloatArray
     parts_ms = points[..., parts]
     for place in range(len(axes)):
         points = np.maximum.accumulate(points, axis=place)
-    points[..., parts] = parts_ms
+    cannot_run = np.isinf(points[..., [Cost.BACKWARD_MS]])
+    points[..., parts] = np.where(cannot_run, np.inf, parts_ms)
     finer = rows, _with_middle_lengths(row_tokens), _with_middle_lengths(target_tokens)
     return finer, np.ascontiguousarray(points)
 
