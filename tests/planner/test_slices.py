@@ -151,20 +151,27 @@ def test_slices_of_the_rule_take_equally_long_and_are_long_enough() -> None:
     assert min(part.end - part.begin for part in few.slices) >= MIN_SLICE_TOKENS / 2
 
 
-@pytest.mark.parametrize(("n_others", "least_tokens"), [(10, 512), (70, 1024)])
-def test_slices_are_shorter_where_others_cannot_fill_the_gaps_between_them(
-    n_others: int, least_tokens: int
+@pytest.mark.parametrize(
+    ("n_tokens", "n_others", "launch_ms", "n_slices"),
+    [
+        # Shorter where others cannot fill the gaps between them, and none where alone and short.
+        (16_384, 10, 0.0, [16, 32]),
+        (16_384, 70, 0.0, [8, 16]),
+        (2_048, 1, 0.0, [2, 4]),
+        (2_047, 1, 0.0, []),
+        # Fewer where short ones take as long, and none where all would take longer.
+        (16_384, 1, 1.0, [2, 4]),
+        (16_384, 1, 4.0, [2]),
+        (16_384, 1, 50.0, []),
+    ],
+)
+def test_a_sample_has_as_many_slices_as_help(
+    n_tokens: int, n_others: int, launch_ms: float, n_slices: list[int]
 ) -> None:
-    cost = linear_cost(launch_ms=(0.0,), token_ms=(1e-3,), cached_bytes=1.0)
-    samples = samples_of([16_384, *[400] * n_others])
-    cuts, *_ = SliceRule("auto").cuts(samples, cost, cluster_of(8))
-    assert {part.end - part.begin for part in cuts[-1].slices} == {least_tokens}
-
-
-def test_short_samples_are_not_cut_where_they_are_alone() -> None:
-    cost = linear_cost(launch_ms=(0.0,), token_ms=(1e-3,), cached_bytes=1.0)
-    assert SliceRule("auto").cuts(samples_of([2_047, 100]), cost, cluster_of(8)) == []
-    assert SliceRule("auto").cuts(samples_of([2_048, 100]), cost, cluster_of(8)) != []
+    cost = linear_cost(launch_ms=(launch_ms,), token_ms=(1e-3,), cached_bytes=1.0)
+    samples = samples_of([n_tokens, *[400] * n_others])
+    cuts = [cut for each in SliceRule("auto").cuts(samples, cost, cluster_of(8)) for cut in each]
+    assert [len(cut.slices) for cut in cuts] == n_slices
 
 
 def test_samples_whose_trips_are_short_are_not_cut() -> None:
@@ -182,20 +189,6 @@ def test_samples_are_cut_where_memory_holds_fewer_whole_ones_than_stages(
     cluster = cluster_of(8, memory_bytes=int(room_share * 8 * 2 * 4_000))
     samples = samples_of([4_000, *[500] * 200])
     assert len(SliceRule("auto").cuts(samples, cost, cluster)) == n_cut
-
-
-@pytest.mark.parametrize(("launch_ms", "n_slices"), [(0.0, [16, 32]), (1.0, [2, 4]), (4.0, [2])])
-def test_slices_are_fewer_where_short_ones_take_as_long(
-    launch_ms: float, n_slices: list[int]
-) -> None:
-    cost = linear_cost(launch_ms=(launch_ms,), token_ms=(1e-3,), cached_bytes=1.0)
-    (cuts,) = SliceRule("auto").cuts(samples_of([16_384, 100]), cost, cluster_of(8))
-    assert [len(cut.slices) for cut in cuts] == n_slices
-
-
-def test_samples_whose_slices_would_take_longer_are_not_cut() -> None:
-    cost = linear_cost(launch_ms=(50.0,), token_ms=(1e-3,), cached_bytes=1.0)
-    assert SliceRule("auto").cuts(samples_of([16_384, 100]), cost, cluster_of(8)) == []
 
 
 @pytest.mark.parametrize("n_stages", [1, 2])
