@@ -59,12 +59,15 @@ def gloo_groups(cluster: Cluster) -> Iterator[TorchGroups]:
 
 
 @every_cluster
-@pytest.mark.parametrize("most_numbers", [mpi.MAX_NUMBERS, 3])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("MAX_NUMBERS", mpi.MAX_NUMBERS), ("MAX_NUMBERS", 3), ("to_host", Tensor.clone)],
+)
 def test_processes_keep_the_contract(
-    cluster: Cluster, most_numbers: int, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, name: str, value: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where one call takes so little that everything has to be cut."""
-    monkeypatch.setattr(mpi, "MAX_NUMBERS", most_numbers)
+    """Also where one call takes so little that everything has to be cut, and through the host."""
+    monkeypatch.setattr(mpi, name, value)
     check_collectives(MpiCollectives(WORLD, cluster), cluster, RANK)
 
 
@@ -72,14 +75,6 @@ def test_processes_keep_the_contract(
 def test_process_groups_keep_the_contract(cluster: Cluster) -> None:
     with gloo_groups(cluster) as groups:
         check_collectives(TorchCollectives(groups), cluster, RANK)
-
-
-@every_cluster
-def test_sums_through_the_host_keep_the_contract(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(mpi, "to_host", Tensor.clone)
-    check_collectives(MpiCollectives(WORLD, cluster), cluster, RANK)
 
 
 def trained(collectives: Collectives) -> Tensor:
@@ -185,31 +180,26 @@ def _compute(seconds: float) -> None:
 
 
 @at_least_two
-def test_ranks_that_disagree_on_what_travels_are_told() -> None:
+@pytest.mark.parametrize(
+    ("index", "payload", "n_numbers", "arrived"),
+    [
+        (2, GRADIENT, 5, "gradient 2 of 20 bytes"),
+        (3, ACTIVATION, 2, "activation 3 of 8 bytes"),
+        (3, ACTIVATION, 9, ".*TRUNCATE"),
+    ],
+)
+def test_ranks_that_disagree_on_what_travels_are_told(
+    index: int, payload: Payload, n_numbers: int, arrived: str
+) -> None:
     transport = MpiTransport(WORLD, torch.float32)
     if RANK == 0:
-        transport.start_send(2, GRADIENT, 1, torch.ones(3))
-        transport.wait_send(2, GRADIENT)
+        transport.start_send(index, payload, 1, torch.ones(n_numbers))
+        transport.wait_send(index, payload)
     elif RANK == 1:
-        transport.start_receive(3, ACTIVATION, 0, (3,), slot=0)
-        with pytest.raises(
-            TransportError,
-            match="rank 1 expected activation 3 of 12 bytes from rank 0, but got gradient 2 of 12",
-        ):
+        transport.start_receive(3, ACTIVATION, 0, (5,), slot=0)
+        expected = "rank 1 expected activation 3 of 20 bytes from rank 0, but got "
+        with pytest.raises(TransportError, match=expected + arrived):
             transport.wait_receive(3, ACTIVATION)
-
-
-@at_least_two
-@pytest.mark.parametrize(("sent", "arrived"), [(2, "activation 0 of 8 bytes"), (9, "TRUNCATE")])
-def test_ranks_that_disagree_on_the_size_are_told(sent: int, arrived: str) -> None:
-    transport = MpiTransport(WORLD, torch.float32)
-    if RANK == 0:
-        transport.start_send(0, ACTIVATION, 1, torch.ones(sent))
-        transport.wait_send(0, ACTIVATION)
-    elif RANK == 1:
-        transport.start_receive(0, ACTIVATION, 0, (5,), slot=0)
-        with pytest.raises(TransportError, match=f"expected .* 20 bytes .* but got .*{arrived}"):
-            transport.wait_receive(0, ACTIVATION)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -173,7 +173,7 @@ ANY_DECODER = (
          "buffers in files count as weights of another model",
          "models_that_need_more_are_refused_before_their_weights_are_read"),
         ("if isinstance(pad, int) and not", "if False and not", "a pad token beyond the embedding",
-         "a_pad_token_beyond_the_embedding_is_named")),
+         "what_no_stage_can_be_made_of_is_named")),
     *of("models/transformers/model.py", "tests/models/transformers/test_stage.py",
         ("return args[0].double()", "return func(*args)", "float64 rounded to float32",
          "stages_compute_the_loss_and_gradients_of_a_plain_loop[gemma2]"),

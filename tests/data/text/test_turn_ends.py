@@ -62,11 +62,14 @@ def test_the_token_that_ends_trained_turns_is_recorded(tmp_path: Path, turns: Tu
     assert end_tokens(tmp_path, CHATML, records, turns) == ["<|im_end|>"]
 
 
-def test_turns_that_call_tools_may_end_otherwise(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("weight", "second"), [(1, ["<|eot_id|>"]), (0, [])])
+def test_turns_that_call_tools_may_end_otherwise_if_they_are_trained(
+    tmp_path: Path, weight: int, second: list[str]
+) -> None:
     record = chat("hi", "", "sun", "yes")
     call = {"type": "function", "function": {"name": "f", "arguments": {}}}
-    record["messages"][1]["tool_calls"] = [call]
-    assert end_tokens(tmp_path, TWO_ENDS, [record]) == ["<|im_end|>", "<|eot_id|>"]
+    record["messages"][1] |= {"tool_calls": [call], "weight": weight}
+    assert end_tokens(tmp_path, TWO_ENDS, [record]) == ["<|im_end|>", *second]
 
 
 def test_a_token_within_a_turn_does_not_end_it(tmp_path: Path) -> None:
@@ -78,13 +81,6 @@ def test_a_token_within_a_turn_does_not_end_it(tmp_path: Path) -> None:
 
 def test_an_end_that_is_not_trained_is_not_recorded(tmp_path: Path) -> None:
     assert end_tokens(tmp_path, UNTRAINED_END, [chat("hi", "yes")]) == []
-
-
-def test_an_end_of_turns_that_are_only_read_is_not_recorded(tmp_path: Path) -> None:
-    record = chat("hi", "", "sun", "yes")
-    call = {"type": "function", "function": {"name": "f", "arguments": {}}}
-    record["messages"][1] |= {"tool_calls": [call], "weight": 0}
-    assert end_tokens(tmp_path, TWO_ENDS, [record]) == ["<|im_end|>"]
 
 
 def with_ends(path: Path, *ids: int) -> Path:

@@ -26,6 +26,7 @@ from dynapipe_hpc.planner.schedule.schedule_rule import (
     Pass,
     PassKind,
     Schedule,
+    ScheduleRule,
 )
 from dynapipe_hpc.planner.schedule.simulate import simulate
 from dynapipe_hpc.planner.schedule.timeline import Timeline
@@ -81,11 +82,18 @@ def test_every_stage_warms_up_once_less_than_the_one_before() -> None:
         F0 B0 F1 B1 F2 B2 F3 B3 F4 B4""")
 
 
-def test_a_stage_that_would_exceed_its_limit_is_named() -> None:
-    costs = equal_stages([1] * 5, n_stages=3)
-    message = "1F1B needs 2 bytes of activations on stage 1, where 1 are free .* add 'cyclic'"
+@pytest.mark.parametrize(
+    ("rule", "free", "message"),
+    [
+        (one_f_one_b, 1.0, "1F1B needs 2 bytes .* on stage 1, where 1 are free .* add 'cyclic'"),
+        (zb_h1, 2.0, "zero bubble H1 needs 3 bytes of activations on stage 1, where 2 are free"),
+    ],
+)
+def test_a_stage_that_would_exceed_its_limit_is_named(
+    rule: ScheduleRule, free: float, message: str
+) -> None:
     with pytest.raises(InfeasibleScheduleError, match=message):
-        one_f_one_b(costs, np.array([3.0, 1.0, 1.0]))
+        rule(equal_stages([1] * 5, n_stages=3), np.array([3.0, free, 3.0]))
 
 
 @given(drawn_costs(), st.lists(st.integers(0, 30), min_size=5, max_size=5))
@@ -114,13 +122,6 @@ def test_only_a_pass_per_stage_is_lost_where_1f1b_loses_three(
     assert run(costs).makespan_ms == 3 * n_microbatches + n_stages - 1
     whole = simulate(one_f_one_b(costs, no_limit(costs)), costs, INSTANT, np.zeros(n_stages))
     assert whole.makespan_ms == 3 * (n_microbatches + n_stages - 1)
-
-
-def test_a_stage_that_would_exceed_its_limit_is_named_of_zb_h1() -> None:
-    costs = equal_stages([1] * 5, n_stages=3)
-    message = "zero bubble H1 needs 3 bytes of activations on stage 1, where 2 are free"
-    with pytest.raises(InfeasibleScheduleError, match=message):
-        zb_h1(costs, np.array([3.0, 2.0, 3.0]))
 
 
 CASES = json.loads(Path(__file__).with_name("published_schedules.json").read_text())["cases"]

@@ -139,11 +139,20 @@ def test_a_soft_cap_that_settings_leave_out_is_refused(tmp_path: Path) -> None:
         TransformersStage(shape, range(4), first=True, last=True)
 
 
-def test_an_unknown_type_is_named_with_the_version(tmp_path: Path) -> None:
-    saved_decoder("llama", tmp_path)
-    set_in_config(tmp_path, model_type="llama9")
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model_type": "llama9"}, r"'llama9' is unknown to transformers \d"),
+        ({"pad_token_id": 53}, r"'pad_token_id' in config.json is 53, which is no row"),
+    ],
+)
+def test_what_no_stage_can_be_made_of_is_named(
+    tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    saved_decoder("gemma2", tmp_path)
+    set_in_config(tmp_path, **change)
     shape = origin_of(tmp_path)[1]
-    with pytest.raises(InputError, match=r"'llama9' is unknown to transformers \d"):
+    with pytest.raises(InputError, match=message):
         TransformersStage(shape, range(4), first=True, last=True)
 
 
@@ -209,14 +218,6 @@ def test_a_tied_head_may_be_all_that_files_have_of_the_embedding(name: str, tmp_
     assert torch.equal(theirs.get_input_embeddings().weight, expected)
     found = {part.name: part.values for part in whole_parts(load_model(origin_of(tmp_path)[0]))}
     assert torch.equal(found[f"weight/{embedding}"], expected.float())
-
-
-def test_a_pad_token_beyond_the_embedding_is_named(tmp_path: Path) -> None:
-    saved_decoder("gemma2", tmp_path)
-    set_in_config(tmp_path, pad_token_id=53)
-    shape = origin_of(tmp_path)[1]
-    with pytest.raises(InputError, match=r"'pad_token_id' in config.json is 53, which is no row"):
-        TransformersStage(shape, range(4), first=True, last=True)
 
 
 @pytest.mark.parametrize("name", ["falcon", "gemma2", "starcoder2"])
