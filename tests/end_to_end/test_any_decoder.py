@@ -32,8 +32,6 @@ from dynapipe_hpc.report.run_folder import RunFolder
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 PROMPT = [5, 17, 3, 29]
-# The others train in tests/models/transformers/test_stage.py, and nothing of a run depends on them.
-TRAINED = [name for name in DECODERS if name not in ("granite", "olmo2", "smollm3")]
 ONE_REPLICA = ("--set", "cluster.n_replicas=1")
 SPLIT = (*ONE_REPLICA, *("--set", "planner.schedule={split_backward=true, rules=['zb_h1']}"))
 MEASURED = ("--set", "planner.cost={kind='profiled', path='qwen3_moe/measured.h5'}")
@@ -48,12 +46,12 @@ SPLIT_COSTS = {
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder per type with the model as it was, and a run that trained it."""
     folder = tmp_path_factory.mktemp("trained")
-    for name in TRAINED:
-        with in_float64(DECODERS[name].module):
+    for name, kind in DECODERS.items():
+        with in_float64(kind.module):
             saved_decoder(name, folder / name / "theirs")
         write_files(folder / name, f"{name}/")
-    told = call_all(folder, 4, *(run_of(name, "run") for name in TRAINED))
-    for name in TRAINED:
+    told = call_all(folder, 4, *(run_of(name, "run") for name in DECODERS))
+    for name in DECODERS:
         assert f"{name}/run: begins with the weights of {name}/theirs (" in told
     return folder
 
@@ -99,7 +97,7 @@ def write_costs(folder: Path, lora: Lora | None = None) -> None:
     write_table(table, folder / "costs.h5")
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("name", DECODERS)
 def test_training_gives_the_losses_and_the_model_of_a_plain_loop(
     name: str, trained: Path, tmp_path: Path
 ) -> None:
@@ -174,9 +172,9 @@ def test_adapters_are_exported_for_peft_and_merged(tmp_path: Path) -> None:
 
 
 SCHEDULED = (
-    *((name, "adaptive", 0.05) for name in ("gemma2", "qwen3_moe")),
+    *((name, "adaptive", 0.05) for name in ("llama", "gemma2", "gemma3", "qwen3_moe")),
     # What waits is less than was kept before.
-    ("mixtral", "zb_h1", 0.1),
+    *((name, "zb_h1", 0.1) for name in ("llama", "starcoder2", "mixtral")),
 )
 SLICED = ("phi3", "gemma3")
 EFFORT = ("--set", "planner.search.effort=1")
