@@ -31,7 +31,7 @@ def test_the_table_reads_like_this(tmp_path: Path) -> None:
         "iteration time, measured         500    1,250  ms",
         "iteration time, predicted        450      450  ms",
         "  median error                  10.0     64.0  %",
-        "  longest sample's own trip     20.0     20.0  %",
+        "  longest critical path         20.0     20.0  %",
         "peak activations, measured      4.00     4.00  MiB",
         "peak activations, predicted     3.00     3.00  MiB",
         "  median error                  25.0     25.0  %",

@@ -63,7 +63,7 @@ class Lora(ConfigTable):
 
 
 def frozen_but_adapters(parts: Mapping[str, Part], lora: Lora | None) -> Mapping[str, Part]:
-    """Parts as they are trained: unchanged, or frozen where no block has adapters."""
+    """Parts as trained: unchanged without LoRA, else frozen but for adapters."""
     if lora is None:
         return parts
     return {

@@ -161,8 +161,8 @@ class Weights(NamedTuple):
 
     Attributes:
         n_numbers: Number of all weights, norms and biases included.
-        n_frozen: Number of those that are not trained.
-        n_first: Number of those of the first block, which other parts may share.
+        n_frozen: Number that are not trained.
+        n_first: Number in the first block, which other parts may share.
     """
 
     n_numbers: int
@@ -261,7 +261,7 @@ class Part:
     def passing_bytes(self, recompute: Recompute, element_bytes: int) -> list[Amount]:
         """Bytes that the forward pass makes and does not keep, of each block that is recomputed.
 
-        One block after the other has made them all before it ends.
+        Blocks run in turn; each ends with all its bytes made.
         """
         return [block.kept.times(element_bytes) for block in self._recomputed(recompute)]
 

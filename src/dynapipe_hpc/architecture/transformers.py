@@ -238,7 +238,7 @@ def sliding_layers(settings: Mapping[str, Any], n_layers: int) -> int:
 
 
 def config_of(values: Mapping[str, Any]) -> Any:
-    """The configuration of `transformers` of the values of a `config.json`."""
+    """The `transformers` configuration from values of a `config.json`."""
     with optional_packages():
         from transformers import CONFIG_MAPPING, __version__
     model_type = values.get("model_type")
@@ -258,7 +258,7 @@ def config_of(values: Mapping[str, Any]) -> Any:
 
 
 def first_line(error: Exception) -> str:
-    """Text of an error without the objects that `transformers` prints behind it."""
+    """Text of an error without the objects that `transformers` appends."""
     return str(error).partition("\n")[0]
 
 

@@ -49,10 +49,10 @@ if TYPE_CHECKING:
     ),
     option(
         "--turns",
-        "samples of a conversation in which the template writes a turn differently when others "
-        "follow, for example without its reasoning; each = one sample per such turn, as the model "
-        "sees it when it answers; last = one of the whole text, of which the last turn is trained; "
-        "whole = one of the whole text, with all turns trained as they stand there; default: each",
+        "samples of a conversation in which the template changes a turn when more turns follow, "
+        "for example without its reasoning; each = one sample per such turn, as the model sees "
+        "it when it answers; last = one of all text, only the last turn trained; whole = one of "
+        "all text, all turns trained as they stand there; default: each",
         str,
         choices=("each", "last", "whole"),
         default="each",
@@ -196,9 +196,9 @@ def _tell(what: str, tokenizer: "Tokenizer", totals: "PreprocessTotals", start_s
 @verb(
     "show what is in a dataset, a cost table or the folder of a model",
     "Prints counts, length percentiles per task and a histogram of lengths of a dataset, or the "
-    "layers, ranges and link of a cost table. With --config, also the longest samples of a dataset "
-    "that fit in memory, per recompute mode, or whether a cost table fits the experiment. Of the "
-    "folder of a model, prints the families that can train it, or why none can.",
+    "layers, ranges and link of a cost table. With --config, also the longest samples of a "
+    "dataset that fit in memory, per recompute mode, or whether a cost table fits the "
+    "experiment. For a model's folder, prints the families that can train it, or why none can.",
     option("file PATH", "file, or folder of a model"),
     option("--config CONFIG", "also show what fits this experiment (TOML)"),
     switch("--verify", "also read all samples or costs and compare them with their checksums"),
@@ -288,7 +288,7 @@ def _check_for_files_only(arguments: argparse.Namespace) -> None:
     ),
     switch("--chat", "make conversations (lists of messages) instead"),
     switch("--preferences", "make conversations with a right and a wrong last answer instead"),
-    option("--model FOLDER", "also write a small model with random weights, to tune on it"),
+    option("--model FOLDER", "also write a small random model to tune on OUT.jsonl"),
     switch("--force", "replace OUT.jsonl if it is a demo corpus"),
     examples=[
         "dynapipe-hpc demo-corpus corpus.jsonl --samples 4000 --seed 1",
@@ -375,8 +375,7 @@ def export(arguments: argparse.Namespace) -> int:
 
 @verb(
     "show what a model writes after a prompt",
-    "Lets one process write text with the whole model of a checkpoint, to see that training "
-    "worked.",
+    "Writes text with a complete model in one process, to see that training worked.",
     option("model MODEL", "run, checkpoint or Hugging Face model"),
     option("--prompt TEXT", "text to continue", str, required=True),
     switch("--chat", "answer the prompt as a chat message, with the model's chat template"),
@@ -397,7 +396,7 @@ def export(arguments: argparse.Namespace) -> int:
     number("--seed S", "random seed of sampling (default 0)", 0, 2**63 - 1, default=0),
     option(
         "--tokenizer FILE",
-        "tokenizer, as for preprocess (default: that which belongs to the model)",
+        "tokenizer, as for preprocess (default: the model's own)",
         action="append",
         default=[],
     ),

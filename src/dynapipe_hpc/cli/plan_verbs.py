@@ -51,9 +51,9 @@ def config(arguments: argparse.Namespace) -> int:
 
 @verb(
     "write a first configuration for a dataset",
-    "Writes a commented configuration for DATASET on N ranks, with lengths and vocabulary of the "
-    "dataset, and a division of the model over ranks that fits into their memory, as a plan of the "
-    "first iteration has shown.",
+    "Writes a commented configuration for DATASET on N ranks, with the dataset's lengths and "
+    "vocabulary, and a division of the model over ranks that fits their memory, checked by "
+    "planning the first iteration.",
     option("dataset DATASET", "dataset (HDF5)"),
     number("--ranks N", "number of ranks", 1, 2**20, required=True),
     option(
@@ -93,7 +93,7 @@ def init(arguments: argparse.Namespace) -> int:
     option(
         "--microbatch-tokens N",
         "largest micro-batch to measure, in padded tokens; default: a replica's share of a global "
-        "batch in two micro-batches per stage, but at least the longest row",
+        "batch, cut into two micro-batches per stage, but at least the longest row",
         int,
     ),
     option(
@@ -223,7 +223,7 @@ def plan(arguments: argparse.Namespace) -> int:
 @verb(
     "predict which batch rule and which parallel layout is fastest",
     "Plans the first batches of CONFIG by every batch rule, each at its best setting, on every "
-    "division of the model over as many ranks (replicas x stages x shards, ZeRO), and prints the "
+    "division of the model over the ranks (replicas x stages x shards, ZeRO), and prints the "
     "predicted real tokens per second. It uses the dataset and the costs of CONFIG; nothing runs.",
     CONFIG,
     SET,
@@ -245,7 +245,7 @@ def tune(arguments: argparse.Namespace) -> int:
 
 
 @verb(
-    "predict the best parallel layout and settings of each of several methods",
+    "predict the best parallel layout and settings of several methods",
     "Plans the first batches of CONFIG by every method of its [study] table, with replicas, stages "
     "and shards in powers of two, and baselines with every micro-batch size and mode of "
     "recomputation, and prints the best of each. Several ranks share the points. Nothing runs; "
@@ -302,9 +302,9 @@ def grid_search(arguments: argparse.Namespace) -> int:
 
 @verb(
     "predict whole runs by several methods, without running them",
-    "Plans every iteration of CONFIG by every method of its [study] table, from its costs, and "
-    "prints what is predicted. Several ranks share the iterations; the number of ranks changes "
-    "nothing else.",
+    "Plans every iteration of CONFIG by every method of its [study] table, using its costs, and "
+    "prints predictions. Several ranks share the iterations; the number of ranks changes nothing "
+    "else.",
     CONFIG,
     SET,
     output("FOLDER", "folder of the results", required=True),

@@ -48,13 +48,13 @@ def _folder(name: str) -> Path:
 @verb(
     "tune a model on chats or other text, in one command",
     "Makes a dataset of CHATS with the tokenizer and template of MODEL, a configuration for the "
-    "ranks, on GPUs measured costs, trains, evaluates on samples that are held out, and exports "
-    "the tuned model. All of it is in FOLDER: data.h5, config.toml, run, model, report.html. The "
+    "ranks and, on GPUs, a cost table, trains, evaluates on held-out samples, and exports the "
+    "tuned model. All of it is in FOLDER: data.h5, config.toml, run, model, report.html. The "
     "same command, given again, uses what it finds there and continues where it was interrupted. "
     "Preference pairs train by DPO.",
     option("model MODEL", "Hugging Face model"),
     option("sources CHATS", "files of text, as for preprocess; or one dataset", nargs="+"),
-    output("FOLDER", "folder of all that is made", required=True),
+    output("FOLDER", "folder for all output", required=True),
     number(
         "--lora RANK",
         "train adapters of this rank (default 16) in place of all weights",
@@ -65,7 +65,7 @@ def _folder(name: str) -> Path:
     option("--epochs N", "how often every sample is trained on (default 3)", str),
     option(
         "--learning-rate RATE",
-        "highest learning rate (default 2e-5, of adapters 2e-4; of preference pairs 1e-6 and 5e-6)",
+        "peak learning rate (default 2e-5, adapters 2e-4; preference pairs 1e-6, adapters 5e-6)",
         str,
     ),
     option("--memory SIZE", "memory of one rank, such as 76GB (default: what its device has)", str),
@@ -128,8 +128,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 @verb(
     "show progress, numbers and ranks of a run while it executes",
-    "Shows a run from its run folder alone, in any terminal that sees it, and again every few "
-    "seconds until Ctrl-C; the run itself is not affected. Without a terminal it is printed once.",
+    "Shows a run from its run folder alone, on any machine that can read it, refreshed every few "
+    "seconds until Ctrl-C; the run itself is not affected. Without a terminal, prints once.",
     RUN,
     number("--every SECONDS", "refresh interval in seconds (default 2)", 0.1, 3600, default=2.0),
     examples=["dynapipe-hpc watch runs/tiny", "dynapipe-hpc watch runs/tiny --every 10"],

@@ -59,8 +59,8 @@ class DataConfig(ConfigTable):
         dataset: Path of the HDF5 dataset that `dynapipe-hpc preprocess` wrote; None for a mixture.
         mixture: Datasets to draw samples from, where there are several: [[data.mixture]] tables.
         lengths: Drawn lengths of samples, in place of a dataset, for simulations.
-        mixture_cap: Largest number of samples that a dataset of the mixture counts as, where rates
-            follow from sizes; None for no limit.
+        mixture_cap: Most samples that count as the size of a dataset where rates follow from sizes;
+            None for no limit.
         mixture_temperature: Temperature of rates that follow from sizes, by default 1: rates are
             proportional to size ** (1 / temperature), so that a high one makes them nearly equal.
         max_tokens: Longest sample, input and target together; see long_samples.
@@ -68,8 +68,8 @@ class DataConfig(ConfigTable):
             its first turns until the rest fits (and the start of its last question, if that is too
             long), a preference pair the start of its prompt, any other sample the end of its input.
             cut_input_end and cut_input_start: the input loses its end or its start. All three leave
-            out samples whose target alone is longer. cut_targets: the input loses its end
-            (a preference pair the start of its prompt), then the target does, including its
+            out samples whose target alone is longer. cut_targets: the input loses its end (a
+            preference pair the start of its prompt), then the target does, including its
             end-of-sequence token. drop: they are left out. refuse: the run does not start.
         loss_on: Tokens whose prediction counts in the loss. marked: those that the dataset marks,
             such as every assistant turn of a conversation, or in a sample without marks the target.

@@ -24,7 +24,7 @@ class _Named(IntEnum):
 
 
 class Recompute(_Named):
-    """Activation checkpointing mode: what a backward pass recomputes instead of having it kept."""
+    """Activation checkpointing mode: what backward recomputes because it was not kept."""
 
     NONE = 0
     SELECTIVE = 1

@@ -282,9 +282,9 @@ def _problems_of_shards(config: ExperimentConfig) -> Iterator[str]:
 
 
 def any_placement(config: ExperimentConfig) -> Placement:
-    """Placement that is configured or, if none is, equal shares: where no placement is better.
+    """The configured placement or, if there is none, equal shares.
 
-    That is, where costs are checked or measured, but no plan is made.
+    For use where costs are checked or measured, but no plan is made.
     """
     if configured := config.model.layers_per_stage:
         return Placement(configured)

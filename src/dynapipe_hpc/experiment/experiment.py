@@ -407,7 +407,7 @@ def _other_dataset(path: str, trained: Dataset) -> Dataset:
     ours = trained.files[0].header
     if differs := ours.difference(dataset.header, "start_id", "has_pairs"):
         raise InputError(
-            f"evaluation.dataset = '{path}': {differs}, as what is trained on has; make both in "
-            "the same way"
+            f"evaluation.dataset = '{path}': {differs}, as the training data has; make both the "
+            "same way"
         )
     return dataset

@@ -325,7 +325,7 @@ def sizes_of_origin(model: Any) -> Source | None:
 
 
 def lacking_origin_error(objective: str) -> InputError:
-    """The error that preferences are to be trained without a model to begin with."""
+    """The error that preferences are to be trained without an initial model."""
     return InputError(
         f'training.objective is "{objective}", but there is no model.init_from, whose weights are '
         "the reference; name the model to begin with"

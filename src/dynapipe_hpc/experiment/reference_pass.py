@@ -65,7 +65,7 @@ class ReferenceFile:
         return str(self.path) if _is_writable(self.path.parent) else "the run folder"
 
     def read(self) -> FloatArray:
-        """Log-probabilities known so far, shape (n_samples, 2); NaN for samples that are not."""
+        """Log-probabilities known so far, shape (n_samples, 2); NaN where not yet known."""
         source = self.source
         if not source.exists():
             return np.full((self.n_samples, 2), np.nan)
@@ -126,8 +126,8 @@ class ReferencePass(NamedTuple):
         copied = ", and copy it from there" if self.file.shared else ""
         return InputError(
             f"{self.file.path}: lacks log-probabilities by the model before training, which this "
-            "run no longer has; restore the file, or start the same configuration in another run "
-            f"folder, which makes it before its first iteration{copied}"
+            "run no longer has; restore it, or start the same configuration in another run folder: "
+            f"that run makes it before its first iteration{copied}"
         )
 
 

@@ -227,7 +227,7 @@ def prediction_text(iteration_ms: float, bound: LowerBound) -> str:
     """
     gap = 100 * (iteration_ms / bound.iteration_ms - 1)
     trip = 100 * bound.longest_trip_ms / iteration_ms
-    reason = f"longest sample's own trip {trip:.0f} %"
+    reason = f"longest sample's critical path {trip:.0f} %"
     return (
         f"predicted {iteration_ms:,.1f} ms, lower bound {bound.iteration_ms:,.1f} ms, "
         f"gap {gap:z.1f} %, {reason}"

@@ -73,7 +73,7 @@ def read_number(environment: Mapping[str, str], name: str, default: int = 0) -> 
     try:
         return int(value)
     except ValueError:
-        raise InputError(f"{name} is {value!r}, which is no number; unset it") from None
+        raise InputError(f"{name} is {value!r}, not a number; unset it") from None
 
 
 def device_index(local_rank: int, n_devices: int) -> int:

@@ -301,7 +301,7 @@ class SlicedRow(OnDevice):
         return 0 if window is None else max(0, self.begin - window + 1)
 
     def keys(self, first: int) -> Documents:
-        """The tokens from one on to the end of the slice, made once for all layers."""
+        """Tokens from `first` to the end of the slice, made once for all layers."""
         if first not in self._keys:
             keys = Documents.from_lengths([self.begin + self.slice.longest - first])
             self._keys[first] = keys.to(self.slice.cu_seqlens.device)

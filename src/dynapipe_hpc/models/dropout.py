@@ -59,7 +59,7 @@ class Dropout(nn.Module):
         self._rate, self._place = 0.0, 0
 
     def set(self, rate: float, seed: int, name: str) -> None:
-        """Sets the share of numbers that become zero, and the place, by its name in the model."""
+        """Sets the share of numbers that become zero and, by its name in the model, the place."""
         digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
         self._rate, self._place = rate, int.from_bytes(digest[:8], "little", signed=True)
 

@@ -104,7 +104,7 @@ _FILES = {"gpt": "decoder", "llama": "decoder", "t5": "t5", "transformers": "tra
 
 
 def family_of(shape: ModelShape) -> type[StageOfFamily]:
-    """Stages of a model: `STAGE` of the file of its family, loaded when it is first used."""
+    """Stage class of a model: `STAGE` in its family's module, loaded on first use."""
     stage: type[StageOfFamily] = import_module(f"{__package__}.{_FILES[shape.family]}").STAGE
     return stage
 
@@ -134,7 +134,7 @@ class UnsetWeights(TorchFunctionMode):
 
 
 def add_adapters(module: nn.Module, linear_layers: Mapping[str, Sequence[str]], lora: Lora) -> None:
-    """Freezes the weights of a module, and adds adapters without values."""
+    """Freezes the weights of a module, and adds uninitialized adapters."""
     module.requires_grad_(False)
     for path, layer in list(module.named_modules()):
         if isinstance(layer, ShardedLinear):

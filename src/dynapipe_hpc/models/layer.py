@@ -50,12 +50,12 @@ class TransformerLayer(nn.Module):
     ) -> Tensor:
         """Maps a tensor of the stream to another one.
 
-        `context`: Tokens that tokens see, as the attention takes them; its `biases` are tensors
+        `context`: Tokens that each token sees, as attention takes it; its `biases` are tensors
         that are added to scores and have gradients.
 
         Backward recomputes the layer from its input (full), or its attention, projections
-        and norm included (selective): where attention is fused, nothing that grows with the
-        square of a row's tokens is kept anyway, and what is kept are the projections.
+        and norm included (selective): where attention is fused, only the projections are kept, and
+        nothing that grows with the square of a row's tokens.
         """
         match recompute:
             case Recompute.NONE:

@@ -220,7 +220,7 @@ def _gradients_on_cpu(
 ) -> list[Tensor]:
     """The backward pass: gradients of queries, keys and values.
 
-    Of what a call attended, the kernel needs only what all of them attended together.
+    The kernel needs the combined output of all calls, not the output of each.
     """
     query, keys, values = inputs
     attended, scores = left

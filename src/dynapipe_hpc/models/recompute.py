@@ -80,7 +80,7 @@ def _cut_off(tensor: Tensor) -> Tensor:
 
 
 class _CompleteError(Exception):
-    """All has been computed that is needed."""
+    """All that is needed has been computed."""
 
 
 class _Keep(torch.autograd.Function):

@@ -110,8 +110,8 @@ class AttentionMasks:
     def across(cls, batch: Batch, source: Batch, dtype: torch.dtype) -> Self:
         """Masks of targets over inputs: all but padding.
 
-        What fills the decoder's row attends to what fills the encoder's or, if nothing is left of
-        that, to the shortest input; its loss has no weight, so neither has what it does there.
+        Filler of the decoder's row attends to filler of the encoder's or, if there is none, to the
+        shortest input; its loss has no weight, so this has no effect.
         """
         own, seen = batch.segments, source.segments
         if not isinstance(own, Documents) or not isinstance(seen, Documents):

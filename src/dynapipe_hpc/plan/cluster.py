@@ -39,8 +39,8 @@ class Cluster(ConfigTable):
         n_shards: Number of ranks over which every layer of a stage is cut (tensor parallel).
         sequence_parallel: Whether the shards of a stage also divide the tokens of what is not cut,
             that is, of norms and of the residual stream (sequence parallel).
-        shard_sums: Type in which shards add up 16-bit tensors: "float32", or "dtype" for that of
-            the tensors, which halves what travels. Ranks on CPUs always add in float32.
+        shard_sums: Type in which shards add up 16-bit tensors: "float32", or "dtype" for the
+            tensors' own, which halves the traffic. Ranks on CPUs always add in float32.
         device_memory_bytes: Memory that one rank may use for model and activations, such as "76GB".
             On a GPU, a run reserves this divided by 0.93, the rest for fragments and buffers of
             transfers, and ends with an error if less is free.

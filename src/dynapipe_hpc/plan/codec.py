@@ -142,7 +142,7 @@ def _packed_samples(microbatch: PackedRow) -> bytes:
 
 
 def _sliced(microbatch: MicroBatch) -> tuple[int, int]:
-    """Begin of a slice, and the tokens of its sample; zeros if no sample is sliced."""
+    """Start of a slice, and the tokens of its sample; zeros if no sample is sliced."""
     part = microbatch.slice if isinstance(microbatch, PackedRow) else None
     return (part.begin, part.n_tokens) if part else (0, 0)
 

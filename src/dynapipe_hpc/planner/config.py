@@ -71,8 +71,8 @@ class PlannerConfig(ConfigTable):
     def _check_slices_need_adaptive_schedules(self) -> Self:
         if self.slice_tokens and "adaptive" not in self.schedule.chosen_rules:
             raise ValueError(
-                f"batch.slices is {self.slice_tokens}, but slices of samples go back in another "
-                "order than they come, which no schedule with a fixed order of passes has; add "
+                f"batch.slices is {self.slice_tokens}, but slices of samples go back in reverse "
+                "order, which no schedule with a fixed order of passes allows; add "
                 "'adaptive' to schedule.rules, or set slices to \"auto\""
             )
         return self
@@ -89,7 +89,7 @@ class PlannerConfig(ConfigTable):
 
     @property
     def document_multiple(self) -> int:
-        """Multiple that the positions of a sample alone are padded to."""
+        """Multiple to which a single sample's positions are padded."""
         batch = self.batch
         return batch.document_multiple if isinstance(batch, DynamicConfig) else ROW_MULTIPLE
 

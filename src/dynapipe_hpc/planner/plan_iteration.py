@@ -45,17 +45,17 @@ def plan_iteration(
 
     Args:
         lengths: Tokens of every sample; or pairs of input and target tokens, which a t5 needs.
-        model: The model, whose costs are estimated or were measured; or what any model costs, as
-            functions of one's own, which take the place of `costs` and `placement`.
+        model: The model, whose costs are estimated or were measured; or cost functions for any
+            model, which replace `costs` and `placement`.
         cluster: Replicas, stages and shards, and the memory of a rank. A measured link in `costs`
             replaces `cluster.link`. With one stage, micro-batches are balanced over replicas.
-        costs: Peak rates of a rank (`AnalyticConfig`), from which time and memory are estimated,
-            or what `read_cost_table` returns. The default is one CPU core per rank.
+        costs: Peak rates of a rank (`AnalyticConfig`), from which time and memory are estimated, or
+            what `read_cost_table` returns. The default is one CPU core per rank.
         placement: Number of layers on every stage. The default is `model.layers_per_stage` or, if
             that is None, equal shares; runs choose a placement by cost instead.
         batch: Layouts and padding of micro-batches.
-        effort: Search budget, see `planner.search.effort`; 0 takes the best plan that
-            the search would begin with.
+        effort: Search budget, see `planner.search.effort`; 0 takes the best plan that the search
+            would begin with.
 
     Returns:
         One plan per stage of every replica. Each holds the micro-batches of its replica, its
@@ -63,7 +63,7 @@ def plan_iteration(
 
     Raises:
         InputError: A length is no positive number or exceeds `model.max_tokens`, the placement
-            is one of other layers or stages, the samples cannot be planned within the memory of
+            is for other layers or stages, the samples cannot be planned within the memory of
             `cluster`, the costs are those of another model, or a cost function returns no cost.
     """
     has_targets = isinstance(model, ModelShape) and model.has_target_rows
@@ -133,7 +133,7 @@ def _pair(i: int, length: int | tuple[int, int], *, has_targets: bool) -> tuple[
         inputs, targets = length - 1, 1
     if inputs < 0 or targets < 1:
         raise InputError(
-            f"lengths[{i}] is {quoted(length)}; a sample needs at least one token, in a pair one "
+            f"lengths[{i}] is {quoted(length)}; a sample needs at least one token, a pair one "
             "target token"
         )
     return inputs, targets

@@ -237,7 +237,7 @@ class Gain:
 def gain(
     summaries: Sequence[RunSummary], times: Sequence[TimeUse | None], subject: int | None
 ) -> Gain | None:
-    """Compares a run, the fastest without `subject`, with the best of the others, if any."""
+    """Compares `subject`, by default the fastest run, with the best other run, if any."""
     if len(summaries) == 1:
         return None
     by_speed = sorted(range(len(summaries)), key=lambda i: -summaries[i].real_tokens_per_s)

@@ -12,7 +12,7 @@ class ReportConfig(ConfigTable):
         trace_iterations: Number of iterations whose plans and traces are written, from the
             first on; 0 writes none.
         log_every: Number of iterations from one printed line to the next. The first and the last
-            iteration after a start or restart are printed anyway, and those that skip their update.
+            iteration after a start or restart are always printed, as are skipped updates.
         tensorboard: Whether to write curves for TensorBoard into the run folder, if it is
             installed.
         wandb: Project of Weights & Biases that gets the curves; None for none. They are in the run

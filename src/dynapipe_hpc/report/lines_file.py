@@ -33,7 +33,7 @@ class LinesFile(Generic[T]):
         key: str = "",
         most_characters: int = MAX_LINE_CHARACTERS,
     ) -> None:
-        """Opens nothing yet. Files that grow need not exist, and their `key` ascends."""
+        """Does not open the file. One that grows may be missing; its `key` ascends."""
         self.path, self._key, self._most_characters = path, key, most_characters
         self._adapter = TypeAdapter(kind)
 

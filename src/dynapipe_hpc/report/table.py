@@ -115,7 +115,7 @@ def _prediction(comparison: Comparison) -> list[Row]:
         ("iteration time, measured", "ms", _number, lambda r: r.measured_ms),
         ("iteration time, predicted", "ms", _number, _typical("predicted_ms")),
         ("  median error", "%", percent, lambda r: r.time_error),
-        ("  longest sample's own trip", "%", percent, _typical("longest_trip_share")),
+        ("  longest critical path", "%", percent, _typical("longest_trip_share")),
         ("peak activations, measured", "MiB", _mib, lambda r: r.steady.measured_peak_bytes),
         ("peak activations, predicted", "MiB", _mib, lambda r: r.steady.predicted_peak_bytes),
         ("  median error", "%", percent, lambda r: r.peak_error),

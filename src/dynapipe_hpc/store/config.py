@@ -14,8 +14,8 @@ class StoreConfig(ConfigTable):
 
     Attributes:
         look_ahead: Iterations that may be planned ahead of execution. Up to this number of ranks
-            take turns to plan; a value above the number of ranks of the job is rounded up to a
-            multiple of that number.
+            take turns to plan; a value above the job's number of ranks is rounded up to a multiple
+            of the latter.
         plan_bytes: Largest plan of one rank, in bytes; a larger one ends the run with an error. A
             host reserves shared memory for look_ahead plans of this size for each of its ranks.
         timeout_s: Longest wait for a plan, in seconds; after it the run ends with an error.

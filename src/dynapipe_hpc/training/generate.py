@@ -92,8 +92,8 @@ def generate(
 ) -> str:
     """Text that a model writes after a prompt.
 
-    `prompt`: Text before; what the encoder reads if there is one. `tokenizer_files`: Files of the
-    tokenizer; none for those that belong to the model. `chat`: Whether the prompt is a message that
+    `prompt`: Text to continue; with an encoder, its input. `tokenizer_files`: Files of the
+    tokenizer; none for the model's own. `chat`: Whether the prompt is a message that
     the assistant is to answer.
     """
     origin = find_origin(path)
@@ -121,7 +121,7 @@ def generate(
         )
     longest = origin.shape.max_tokens
     if max(len(tokens), len(source or ())) > longest:
-        raise InputError(f"--prompt has more than {longest} tokens, model.max_tokens; shorten it")
+        raise InputError(f"--prompt exceeds {longest} tokens (model.max_tokens); shorten it")
     stage = load_model(origin)
     n_tokens = min(n_tokens, longest + 1 - len(tokens))
     end_ids = {tokenizer.eos_id, *(read_end_ids(folder) if folder else ())}

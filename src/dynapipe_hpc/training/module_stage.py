@@ -297,7 +297,7 @@ class SlicedSamples:
                 yield self._first[sample_id], tensor
 
     def forget_if_done(self, index: int) -> None:
-        """Forgets the sample of a slice that has gone back, if that was its first one."""
+        """Forgets a slice's sample after the first slice's backward pass."""
         sample_id, part = self._slices.pop(index, (0, None))
         if part and part.begin == 0:
             self._forget(sample_id)

@@ -38,7 +38,7 @@ class SampleTable:
 
 
 class SampleLosses(SampleTable):
-    """Sums of the losses of samples' trained tokens, and numbers of these, for an evaluation."""
+    """Loss sums and numbers of samples' trained tokens, for an evaluation."""
 
     def loss(self, token_losses: Tensor, labels: Labels) -> Tensor:
         """The table of a micro-batch, with zeros for the samples of others."""

@@ -40,7 +40,7 @@ NAMES = (
 
 
 def copy_small_files(source: Path, target: Path) -> None:
-    """Copies those that there are into a folder, which is made."""
+    """Copies existing small files into `target`, and makes it."""
     templates = [f"{TEMPLATES}/{path.name}" for path in (source / TEMPLATES).glob("*.jinja")]
     with writing(target):
         target.mkdir(exist_ok=True)

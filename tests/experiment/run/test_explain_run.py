@@ -217,7 +217,7 @@ def test_progress_numbers_and_the_last_traced_iteration_are_shown(tmp_path: Path
     assert loss == "loss 4.5000 █▁ ▅"
     assert speed == "lr 1.00e-03, norm 1.5, 2.00k tok/s, 80 % real, bubble 25%"
     assert times.startswith(
-        "iteration 500 ms, predicted 450 ms, longest trip 20%; 2 plans ahead; activations at most"
+        "iteration 500 ms, predicted 450 ms, critical path 20%; 2 plans ahead; activations at most"
     )
     assert "iteration 1," in traced
     letters = [re.sub(r"(.)\1+", r"\1", strip.partition("|")[2]) for strip in strips]

@@ -315,7 +315,7 @@ class DatasetFile:
 
 
 class DamagedSampleError(InputError):
-    """A sample differs from that which was written."""
+    """A sample differs from what was written."""
 
 
 def verify_dataset(path: Path) -> str:

@@ -51,7 +51,7 @@ class DatasetWriter:
     """
 
     def __init__(self, header: DatasetHeader, streams: Mapping[str, IO[bytes]]) -> None:
-        """Takes an open file for each of `arrays_of` the header; callers use `create`."""
+        """Takes an open file for each array of the header; callers use `create`."""
         self.n_samples = 0
         self._header, self._streams, self._types = header, streams, arrays_of(header)
         self._id_of_task: dict[str, int] = {}

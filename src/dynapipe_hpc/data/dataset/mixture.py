@@ -200,7 +200,7 @@ class MixtureBatches:
 
 
 def _drawn_before(samples: Tokens) -> Tokens:
-    """Largest index at which one of the samples so far was drawn before, as in `batch_starts`."""
+    """Per draw, the last earlier draw of a sample repeated so far; see `batch_starts`."""
     order = np.argsort(samples, kind="stable")
     again = np.flatnonzero(samples[order[1:]] == samples[order[:-1]])
     before = np.full(len(samples), -1, np.int64)

@@ -18,7 +18,7 @@ from dynapipe_hpc.data.trained_tokens import Span
 
 
 class _Generation(Extension):
-    """The block `{% generation %}`, around what the assistant writes, as far as it is parsed."""
+    """The block `{% generation %}` around what the assistant writes, for parsing only."""
 
     tags = {"generation"}  # noqa: RUF012 (as the library declares it)
 
@@ -240,8 +240,8 @@ def _as_system(message: Fields) -> Fields:
 def _compiled(source: str) -> Any:
     """A template in the environment of `transformers`, which keeps it.
 
-    Its function that renders, too, copies all values first, which takes longer than to render them:
-    ours are from JSON. Those that must not be printed know it.
+    `transformers` itself also copies all values before rendering, which takes longer than
+    rendering: ours are from JSON. Values not to be printed refuse it.
     """
     with optional_packages():
         from transformers.utils.chat_template_utils import _compile_jinja_template

@@ -33,8 +33,8 @@ def stays(text: str, longer: str) -> bool:
 def start_of_turn(chat: ChatText, k: int) -> TurnStart:
     """The start of turn `k` in the text of the messages up to it.
 
-    It is after the generation prompt. A template may ask with more than it writes before an answer,
-    such as the begin of reasoning that the answer lacks: then after what it writes before any.
+    It follows the generation prompt. If that holds more than the template writes before an answer,
+    such as an opening of reasoning, it follows what is written before any answer.
 
     Raises `RefusalError`: The template refuses the messages up to the turn. Raises `InputError`:
     The template changes the messages before it.
@@ -58,8 +58,8 @@ def start_of_turn(chat: ChatText, k: int) -> TurnStart:
 def locate_in_whole(chat: ChatText, k: int) -> Span:
     """The place of turn `k` in the text of all messages.
 
-    A turn that is written otherwise there begins and ends where the text differs from one with
-    another answer; the end of a turn belongs to it, if the template writes it as after the last.
+    A turn that is rendered differently there spans what another answer would change; its end marker
+    is included if the template writes the same one as after the last turn.
     """
     whole = chat.whole().text
     try:
@@ -87,11 +87,11 @@ def unlocated_error(chat: ChatText, k: int) -> InputError:
 
 
 class Turns(StrEnum):
-    """Samples of a conversation whose turns are written otherwise when others follow.
+    """Samples of a conversation whose turns change when more turns follow.
 
     Attributes:
         EACH: One for each such turn, with the text up to it, as the model sees it when it answers.
-        LAST: One of the whole text, of which the last turn is trained.
+        LAST: One of all text, of which only the last turn is trained.
         WHOLE: One of the whole text, of which all turns are trained as they stand there.
     """
 

@@ -28,7 +28,7 @@ Fields = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """Messages as a chat template takes them, and what else it is given."""
+    """Messages and other arguments of a chat template."""
 
     messages: list[Fields]
     tools: list[Any] | None = None
@@ -187,7 +187,7 @@ def _tools_of(record: Mapping[str, Any]) -> list[Any] | None:
     tools: list[Any] | None = json_of(record.get("tools"), "tools", list)
     if functions := json_of(record.get("functions"), "functions", list):
         if tools:
-            raise InputError("fields 'tools' and 'functions' are both there; keep tools")
+            raise InputError("fields 'tools' and 'functions' are both given; keep tools")
         tools = [{"type": "function", "function": function} for function in functions]
     check_texts("tools", tools)
     return tools or None

@@ -20,7 +20,7 @@ class Recipe:
     """Rules by which lines become samples; the same for all lines of all sources.
 
     `template`: Chat template of conversations; None for pairs that are tokenized as they are.
-    `turns`: Samples of conversations whose turns are written otherwise when others follow.
+    `turns`: Samples of conversations whose turns change when more turns follow.
     """
 
     tokenizer: Tokenizer
@@ -66,8 +66,8 @@ def recipe_of(
     one is named, or the tokenizer is that of an encoder-decoder model.
 
     `files`: Files of the tokenizer; None for bytes. `turns`: Samples of conversations whose turns
-    are written otherwise when others follow. `names_start`: Whether the start token was named
-    rather than derived.
+    change when more turns follow. `names_start`: Whether the start token was named rather than
+    derived.
     """
     chat = _template(files, template)
     if record_format is RecordFormat.TEXT and template is not None:

@@ -115,9 +115,9 @@ class TorchTransport:
 
     Messages of a pair match in the order in which each side starts them, and plans make sure that
     this order is the same on both sides. NCCL needs that for each group, in which a pair has one
-    stream. The stream starts after what was launched before, so a tensor is sent when
-    it has been computed, and a slot is received into when it has been read. Waiting makes the
-    compute stream wait on the device; with gloo, which has no streams, this thread waits.
+    stream. The stream starts after what was launched before, so a tensor is sent once computed, and
+    a slot is refilled once read. Waiting makes the compute stream wait on the device; with gloo,
+    which has no streams, this thread waits.
 
     Tensors are sent from buffers of the transport. The allocator cannot reuse the memory of a
     tensor that was sent until the host sees that the stream has got there, which may be an

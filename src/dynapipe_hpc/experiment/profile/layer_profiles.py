@@ -65,8 +65,7 @@ def separate_layers(stacks: FloatArray) -> dict[str, FloatArray]:
 def separate_pairs(stacks: FloatArray) -> FloatArray:
     """Times of a layer per pair of tokens of a slice, shape (2,): forward and backward.
 
-    They are of stacks of one and two layers, shape (1, 2, 5), without what does not depend on
-    pairs.
+    `stacks`: One and two layers, shape (1, 2, 5), without costs that do not depend on pairs.
     """
     one, two = stacks[0, :, :2]
     layer: FloatArray = (one + 2 * two) / 5
@@ -132,8 +131,8 @@ def layer_profiles(
 ) -> dict[LayerKey, LayerProfile]:
     """Derives the costs of layers from those of stacks, and puts them on the grid.
 
-    Stacks are by kind of layer, shape (n_points, n_stacks, 5 or 7), of the first micro-batches of
-    the grid (for a decoder, of its pairs), and `PAIRS` and `NEAR_PAIRS` of slices, if measured.
+    `stacks`: By kind of layer, shape (n_points, n_stacks, 5 or 7), on the grid's first
+    micro-batches (a decoder's on its pairs); `PAIRS` and `NEAR_PAIRS` on slices, if measured.
     """
     n_shards, element_bytes = config.cluster.n_shards, dtype_of(config).itemsize
     weights = config.model.weights(n_shards)

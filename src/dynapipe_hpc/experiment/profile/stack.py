@@ -89,7 +89,7 @@ class AgreeingShards:
 
     @contextmanager
     def not_waiting(self) -> Iterator[None]:
-        """Block without exchanges; out of memory it is a RunError where others may wait."""
+        """Block without exchanges; out of memory is a RunError where shards may wait."""
         try:
             yield
         except OutOfMemoryError as error:

@@ -35,7 +35,7 @@ def plan_forward(
 ) -> list[bytes]:
     """This rank's encoded plans of the forward passes of batches; all ranks together.
 
-    The ranks take turns to plan batches, and then exchange the plans. Messages say `what` for.
+    The ranks take turns to plan batches, and then exchange the plans. `what` begins messages.
     """
     cluster, planner = experiment.config.cluster, experiment.forward_planner
     made = []

@@ -205,7 +205,7 @@ def _now(folder: Path) -> Iterator[str]:
         f"{_number(now.bubble_share, '.0%')}"
     )
     yield (
-        f"iteration {now.measured_ms:,.0f} ms, predicted {now.predicted_ms:,.0f} ms, longest trip "
+        f"iteration {now.measured_ms:,.0f} ms, predicted {now.predicted_ms:,.0f} ms, critical path "
         f"{now.longest_trip_share:.0%}; {now.plans_ahead} plans ahead; activations at most "
         f"{now.measured_peak_bytes / 1e6:,.1f} MB"
     )

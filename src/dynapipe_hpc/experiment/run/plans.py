@@ -126,7 +126,7 @@ class OnlineCosts:
         """The numbers of `PassTimes` that this rank adds to those of an iteration.
 
         The first iteration of a process does not count, as much is done then for the first time.
-        Nor do other shards than the first, which execute the same.
+        Nor do shards but the first: they execute the same plan.
         """
         if not is_first_shard or plan.iteration == self._first:
             return tuple(PassTimes.none(*self._size).numbers)
@@ -282,7 +282,7 @@ class Plans:
         return bool(self._ahead)
 
     def take(self, iteration: int) -> TakenPlan:
-        """The plan of an iteration, for which this waits; the loader serves its global batch.
+        """Waits for an iteration's plan, and lets the loader serve its global batch.
 
         Raises `PlanStoreError`: There is none, see `PlanStore.take`.
         """
@@ -291,9 +291,9 @@ class Plans:
         return taken
 
     def take_ahead(self, iterations: range) -> list[TakenPlan]:
-        """Plans of the first iterations, for which this waits, and which `take` returns again.
+        """Waits for the plans of the first iterations, which `take` returns again.
 
-        They end with the first that could not be made, which is an error when it is due.
+        They end before the first that could not be made, which raises when it is due.
         """
         for iteration in iterations:
             if not self._put_ahead(iteration, None):

@@ -133,7 +133,7 @@ class Rank:
     def _read_origin(
         self, origin: Origin, parts: list[StatePart], output: Path, *, resumed: bool
     ) -> str:
-        """Reads parts of the model to begin with; returns a line about it, of a new run.
+        """Reads parts of the initial model; for a new run, returns a line about it.
 
         The small files of Hugging Face that belong to the model are copied into the run folder,
         from where checkpoints take them.

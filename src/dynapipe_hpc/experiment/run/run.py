@@ -337,7 +337,7 @@ def train(
     checkpoints: Checkpoints,
     traces: Traces,
 ) -> int:
-    """Executes the iterations that are left; all ranks together, of which the first has a log.
+    """Executes the remaining iterations; all ranks together, the first with a log.
 
     Returns the signal that stopped the run before its end; 0 if there was none.
     """

@@ -273,8 +273,8 @@ class RunLog:
     ) -> None:
         """Adds an iteration with its global batch, which is written when the next has begun.
 
-        `traces` are those of all ranks if they are to be written, or none; of the shards of a stage
-        the first is written.
+        `traces`: All ranks' if they are to be written, or none; of a stage, only the first shard's
+        is written.
         """
         self.flush()
         record = self._record(numbers, measured_ms)

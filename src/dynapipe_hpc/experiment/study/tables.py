@@ -16,7 +16,7 @@ from dynapipe_hpc.experiment.study.predict import (
 )
 
 _OF_VARIANTS = ("tokens/s", "iteration", "of best", "real")
-_OF_METHODS = ("tokens/s", "of best", "iteration", "quartiles", "trip", "real", "decoder")
+_OF_METHODS = ("tokens/s", "of best", "iteration", "quartiles", "critical path", "real", "decoder")
 _OF_PLANNING = ("planning", "ratio")
 
 
@@ -35,7 +35,7 @@ def describe_tuning(outcomes: Sequence[Outcome]) -> Iterator[str]:
 
 
 def describe_grid(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """Lines of a table with the best variant of every method, and how many others there were."""
+    """Lines of a table with the best variant of every method, and counts of all variants."""
     every = predictions(outcomes)
     best = {each.variant.method: each for each in reversed(every)}
     yield from _of_variants([each for each in every if each is best[each.variant.method]])
@@ -53,7 +53,7 @@ def describe_grid(outcomes: Sequence[Outcome]) -> Iterator[str]:
 def describe_simulation(planned: Sequence[Planned]) -> Iterator[str]:
     """Lines of a table, in the order of methods, and the reasons of iterations without a plan.
 
-    The trip is the share of an iteration that the longest sample's way through the stages takes.
+    The critical path is the share of an iteration that the longest sample alone takes.
     Tokens per second are all real tokens over the sum of predicted times, as in the paper. Methods
     that cannot plan every iteration have none, as the others would not be the same samples.
     """

@@ -201,7 +201,7 @@ _COLUMNS = ("rank", "host", "process", "for [s]", "at")
 def table_of(ranks: Sequence[RankStatus], n_ranks: int) -> str:
     """A table with a line per rank.
 
-    Of many ranks it has the first, and how many there are. Ranks without an answer are named below.
+    It lists the first of many ranks and counts the rest. Ranks without an answer are named below.
     """
     rows = [_COLUMNS, *map(_cells, ranks[:_MAX_LINES])]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -164,7 +164,7 @@ class Watchdog:
         last = known[0]
         error = RunError(
             f"no progress here for {limit_s:g} s ({key}); rank {last.rank} on {last.host} (process "
-            f"{last.process}) has for {last.for_s:.0f} s been at {last.place}\n"
+            f"{last.process}) has been at {last.place} for {last.for_s:.0f} s\n"
             f"{table_of(known, self._job.size)}"
         )
         self._job.ending.end_as_first(error)

@@ -44,7 +44,7 @@ class ResidualStream:
         self.keys = self.own_keys = keys
 
     def end(self, hidden: Tensor) -> Tensor:
-        """A tensor that all shards hold, and with which all go on alike."""
+        """A tensor that all shards hold, and continue with identically."""
         return hidden
 
     def gather(self, hidden: Tensor) -> Tensor:
@@ -224,7 +224,7 @@ class Adapters(nn.ModuleDict):
         self._sizes: Mapping[str, int] = {}
 
     def add(self, n_inputs: int, sizes: Mapping[str, int], split: Split, lora: Lora) -> None:
-        """Adds adapters, without values."""
+        """Adds uninitialized adapters."""
         self._sizes = sizes
         for name, size in sizes.items():
             if lora.adapts(name):
@@ -268,7 +268,7 @@ class ShardedLinear(nn.Module):
         self.adapters = Adapters()
 
     def adapt(self, blocks: Sequence[str], lora: Lora) -> None:
-        """Adds adapters, without values.
+        """Adds uninitialized adapters.
 
         `blocks`: Names of the blocks of outputs, if each may have an adapter of its own; otherwise
         one name for all outputs.

@@ -127,10 +127,10 @@ def attention_interface(
 
 
 class SdpaCalls(TorchFunctionMode):
-    """Mode for models that call torch's attention themselves, which is then this package's.
+    """Mode that replaces torch's attention by this package's, for models that call it.
 
-    They are given a tensor in place of a mask. Attention that comes with exactly it is causal,
-    and nothing was added to its scores.
+    They get a tensor in place of a mask: a call with that very tensor is causal, with nothing added
+    to its scores.
     """
 
     def __init__(self, mark: Tensor) -> None:

@@ -152,9 +152,9 @@ def _experts(shape: TransformersShape, dtype: torch.dtype) -> dict[str, str]:
 
 
 def layer_kinds(shape: TransformersShape) -> list[tuple[TransformersShape, float]]:
-    """Models whose layers are all of one kind, and the share of layers that are of that kind.
+    """One model per kind of layer, with layers of that kind only, and the kind's share.
 
-    Kinds are what the lists of settings with an entry per layer say of a layer.
+    A layer's kind is its entries in the settings that are lists over layers.
     """
     values = json.loads(shape.settings)
     n, lists = values[LAYERS_KEY], _lists_of_layers(config_of(values).to_dict())
@@ -395,7 +395,7 @@ class _KeepFloat64(TorchFunctionMode):
 
 
 class LayerCall:
-    """Stands in the list of layers of a decoder for one of them, and calls a function for it."""
+    """Stand-in for a layer in a decoder's list, which calls a function in its place."""
 
     def __init__(
         self, layer: nn.Module, call: Callable[..., Tensor], *, returns_tuples: bool

@@ -269,8 +269,8 @@ def _layer_needs(shape: TransformersShape, rows: _Rows) -> _Needs:
 def _fitted(values: Sequence[float], window: float = math.inf) -> Amount:
     """The amount that gives these values for `_SIZES`.
 
-    What grows with the square of a row's length, whatever the number of rows, is a mask: of a
-    layer with a window only where rows are longer.
+    A mask grows with the square of a row's length alone; a layer with a window has one only where
+    rows are longer than the window.
     """
     terms = [(rows * tokens, rows * tokens**2, tokens**2) for rows, tokens in _SIZES]
     per_own, per_own_pair, per_square = map(round, np.linalg.solve(terms, values))
@@ -286,7 +286,7 @@ def _mean(amounts: Sequence[tuple[Amount, float]]) -> Amount:
 
 
 def _ends(shape: TransformersShape, rows: _Rows) -> Mapping[str, Part]:
-    """Embedding and head as those of every family; but what the last norm keeps is looked at."""
+    """Embedding and head as in every family, except that the last norm is traced."""
     width, size = shape.hidden_size, _SIZES[0]
     parts = ends(
         width,

@@ -347,7 +347,7 @@ def in_every_mode(
 
     `only_first`: Whether to stop at the first mode with a plan that keeps within memory. Raises
     `DoesNotFitError` or `NotMeasuredError` or `InfeasibleScheduleError`: There is no plan in any
-    mode; the error is that of the last one, which keeps least.
+    mode; the error is the last mode's, which keeps least.
     """
     tried: list[Candidate | Infeasible] = []
     failures: list[InputError] = []

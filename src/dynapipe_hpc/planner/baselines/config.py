@@ -57,7 +57,7 @@ class DensePackingConfig(RowCountConfig):
     Attributes:
         row_tokens: Length of rows, at most data.max_tokens. In an iteration with a longer sample,
             rows are as long as that; 0 for always as long as the longest sample.
-        target_tokens: Length of the rows of targets in a t5, in the same way.
+        target_tokens: Length of a t5's rows of targets, like row_tokens.
     """
 
     rule: Literal["dense_packing"]

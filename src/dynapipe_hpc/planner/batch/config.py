@@ -21,8 +21,8 @@ class DynamicConfig(ConfigTable):
         rule: Name of this batch rule.
         layouts: Layouts of micro-batches to choose from: padded, one sample per row, and packed,
             samples laid end to end in one row (in an encoder-decoder model one of inputs and one
-            of targets) with attention within each only. Each micro-batch has the one with which the
-            iteration is predicted shortest.
+            of targets) with attention within each sample. Each micro-batch has the one that makes
+            the predicted iteration shortest.
         token_multiple: Number, itself a multiple of 8, to a multiple of which every row is padded,
             in tokens, as kernels may want: 16 suits 8-bit numbers. Packed rows are filled up to it,
             padded ones lengthened; above 128 all rows must be packed.
@@ -35,11 +35,11 @@ class DynamicConfig(ConfigTable):
         slices: Whether long samples are cut along their tokens into slices, which follow each other
             through the stages as micro-batches of packed rows: off, auto, or the number of tokens
             of a slice. With auto, samples are cut where that makes the predicted iteration shorter:
-            because others would wait for their trips through the stages, or would be recomputed for
-            lack of memory. Slices of a sample take equally long and have about 512 tokens or more.
-            Samples that do not fit whole are cut, too. Slices need packed rows, adaptive schedules
-            and a decoder-only model, of transformers one without soft caps; with auto, samples run
-            whole where one of these is lacking.
+            because other samples would wait for them in the stages, or be recomputed for lack of
+            memory. Slices of a sample take equally long and have about 512 tokens or more. Samples
+            that do not fit whole are cut, too. Slices need packed rows, adaptive schedules and a
+            decoder-only model (without soft caps if of transformers); with auto, samples run uncut
+            where one is lacking.
     """
 
     rule: Literal["dynamic"] = "dynamic"
@@ -52,7 +52,7 @@ class DynamicConfig(ConfigTable):
 
     @property
     def document_multiple(self) -> int:
-        """Multiple that the positions of a sample alone are padded to."""
+        """Multiple to which a single sample's positions are padded."""
         return min(self.token_multiple, MAX_FILL_TOKENS)
 
     @property
@@ -73,8 +73,8 @@ class DynamicConfig(ConfigTable):
     def _check_padded_token_multiple(self) -> Self:
         if self.token_multiple > MAX_FILL_TOKENS and "padded" in self.layouts:
             raise ValueError(
-                f"token_multiple ({self.token_multiple}) is more than {MAX_FILL_TOKENS}, to which "
-                'short samples in padded rows would be lengthened; set layouts = ["packed"] or '
-                "lower it"
+                f"token_multiple ({self.token_multiple}) is more than {MAX_FILL_TOKENS}, so that "
+                "padding would take most of the rows of short samples; set layouts = "
+                '["packed"] or lower it'
             )
         return self

@@ -41,7 +41,7 @@ class PricedReplica(NamedTuple):
 def microbatch_costs(microbatches: Sequence[MicroBatch], cost: CostModel) -> StageCosts:
     """Costs of micro-batches, each in its own layout and mode, in the given order.
 
-    Those of slices are with the memory that they share, see `with_slice_memory`.
+    Costs of slices include the memory that they share, see `with_slice_memory`.
     """
     shapes = shapes_of(microbatches, cost.known_rows)
     places: dict[ExecutionMode, list[int]] = {}

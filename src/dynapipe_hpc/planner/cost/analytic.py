@@ -112,10 +112,9 @@ def analytic_cost(
     One direction of a layer takes a quarter of `launch_ms`, as kernels begin and end below their
     rates, and the longer of computing, FLOPs / `flops_per_ms`, and moving weights and activations,
     bytes / `memory_bytes_per_ms`; but at least `launch_ms`, in which the host launches it;
-    backward is two forwards, and what it repeats of one; splitting it takes nothing. Where layers
-    are cut over shards, each direction of a layer adds up two tensors over them on top (of a
-    decoder three), and of an embedding or head one. The optimizer's step is one pass over the state
-    of the largest stage.
+    backward takes two forwards plus what it recomputes; splitting it is free. Where layers are
+    sharded, each direction of a layer also sums two tensors over shards (a decoder layer three, an
+    embedding or head one). The optimizer's step is one pass over the state of the largest stage.
 
     Args:
         shape: The model.

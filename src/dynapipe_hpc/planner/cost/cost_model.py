@@ -260,9 +260,9 @@ class SliceMemory(NamedTuple):
     Attributes:
         kept: Keys and values, from the forward to the backward pass of the first slice.
         sums: Sums of their gradients, from the backward pass of the last slice to that of the
-            slice of the token.
-        spared: What a row keeps, but not a slice, where nothing is recomputed: keys and values that
-            slices read where they are kept.
+            token's slice.
+        spared: Keys and values that, without recomputation, a row keeps, but not a slice, which
+            reads them from `kept`.
     """
 
     kept: FloatArray
@@ -304,10 +304,10 @@ class CostModel:
         is_encoder_decoder: Whether rows have a target side of their own, see `Shapes`.
         bound: Costs without noise, never above these: for bounds that no plan can beat. None of
             their columns is lower for more rows or longer rows, `weight_ms` and the rest of
-            `backward_ms` included. None where the costs are such.
+            `backward_ms` included. None where costs already are.
         layout: How the samples of rows lie. Packed micro-batches are looked up as equal rows, see
             equal_rows.hpp.
-        layouts: Layouts whose costs differ; those of others are the costs of padded rows.
+        layouts: Layouts with their own costs; the rest cost the same as padded rows.
         known_rows: Rows whose costs are known.
         slowness: Factors >= 1 by which passes of a stage take longer on a replica than the costs
             say, shape (n_replicas, n_stages); None if replicas are equally fast.

@@ -28,8 +28,7 @@ def costs_of_slices(
 ) -> StageCosts:
     """Costs of micro-batches of which some hold slices, which have less than one row.
 
-    A slice of T tokens takes what a row of T tokens does, and the time of the pairs that it has
-    more.
+    A slice of T tokens costs as much as a row of T tokens, plus the time of its extra pairs.
     """
     n_rows, row_tokens = (np.asarray(sizes, np.float64) for sizes in shapes[:2])
     is_slice = n_rows < 1

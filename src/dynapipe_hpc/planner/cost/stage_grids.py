@@ -32,7 +32,7 @@ from dynapipe_hpc.planner.cost.weight_gradients import PlainBackward, SplitTimes
 class StageMeasurements:
     """Measurements of the layers of all stages, in one layout and mode.
 
-    Costs are made of them when they are first asked for: many plans need those of few ways.
+    Costs are computed when first needed: many plans need only few of them.
 
     `axes`: Numbers of rows, tokens per row and target tokens, each ascending. `plain`: Backward
     passes without recomputation. `is_smoothed`: Whether noise is repaired, and points are added

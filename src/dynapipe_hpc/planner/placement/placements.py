@@ -36,8 +36,8 @@ def typical_sizes(
     """Sizes of micro-batches that are to be expected, before any iteration is planned.
 
     The common length is such that half of all tokens are in rows of at most this length. A common
-    micro-batch has an equal share of a global batch: there are so many of `MICROBATCHES_PER_STAGE`
-    for every stage of every replica.
+    micro-batch has an equal share of a global batch: `MICROBATCHES_PER_STAGE` of them per stage of
+    every replica.
 
     `lengths`: Row lengths of all samples, at least one.
     """

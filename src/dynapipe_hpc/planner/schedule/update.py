@@ -24,9 +24,9 @@ def reduced_ms(timeline: Timeline, cost: CostModel) -> float:
 
 
 def extra_reduce_ms(cost: CostModel) -> FloatArray:
-    """Times by which stages reduce their gradients longer than the one that takes least.
+    """Times by which stages take longer to reduce gradients than the fastest stage.
 
-    Only these differences matter to the choice of a plan: what all stages take comes after any.
+    Only these differences affect the choice of a plan: the shared part follows every plan.
 
     Returns times in ms, shape (n_stages,).
     """

@@ -13,8 +13,8 @@ class CheckpointConfig(ConfigTable):
         last: Whether to write a checkpoint after the last iteration. A run that is asked to stop
             writes one if this or `every` is set.
         keep_last: Number of newest checkpoints to keep. While one is written, there is one more.
-        keep_every: Number of iterations such that checkpoints at multiples of it are kept
-            permanently; 0 for none. It does not write any: see `every`.
+        keep_every: Interval in iterations: checkpoints at its multiples are kept permanently; 0 for
+            none. It writes none: see `every`.
         keep_best: Whether to write a checkpoint whenever an evaluation finds a lower loss than all
             before, and to keep the newest of these besides those of keep_last.
         grace_s: Time in seconds from a signal that asks to stop to the forced end, as in Slurm's

@@ -126,7 +126,7 @@ class CheckpointReader:
         return name in self._tensors
 
     def fill(self, parts: Sequence[StatePart], *, converting: bool = False) -> None:
-        """Overwrites parts with what all ranks wrote, even if they had cut the model otherwise.
+        """Overwrites parts with what all ranks wrote, even if they cut the model differently.
 
         `converting`: Whether the checkpoint may hold them in another type. Raises `DamagedError`:
         Another model wrote the checkpoint.

@@ -94,7 +94,7 @@ class Settings:
         if value is not _MISSING and value not in allowed:
             shown = " or ".join(quoted(each) for each in allowed)
             raise InputError(
-                f"{self.path}: '{name}' is {quoted(value)}, which is not supported, only {shown}; "
+                f"{self.path}: '{name}' is {quoted(value)}, but only {shown} is supported; "
                 "choose another model"
             )
 
@@ -138,7 +138,7 @@ class TensorMap:
 
     @property
     def as_matrix(self) -> "TensorMap":
-        """The same weight with the rows of a stack as those of one matrix."""
+        """The same weight with a stack's rows as rows of one matrix."""
         if not self.is_stack:
             return self
         n, rows, *rest = self.shape

@@ -113,7 +113,7 @@ class Origin:
 
     @property
     def longest(self) -> int | None:
-        """Most tokens that `max_tokens` may be set to; None where it must be as it is."""
+        """Largest value of `max_tokens`; None where it must not be changed."""
         return self.mapping.longest(self.settings)
 
     @property

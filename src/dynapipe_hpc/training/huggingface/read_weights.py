@@ -52,7 +52,7 @@ def open_weights(
     """Opens the weights of a model on disk.
 
     `origin`: The model; a checkpoint has been verified before (`check_part`). `compares_copies`:
-    Whether tensors that a folder of Hugging Face has twice are compared, which reads them.
+    Whether a Hugging Face folder's duplicate tensors are compared, which reads them.
     """
     if origin.description is not None:
         checksums = origin.description.part_checksums

@@ -23,10 +23,10 @@ Cells = npt.NDArray[np.int32]
 
 
 class SliceCells(NamedTuple):
-    """Slices of the samples that run as such.
+    """Slices of the samples that are sliced.
 
-    `first`: The first slice of every micro-batch of the costs, or itself if it has none.
-    `token_multiple`: Multiple that their rows are filled up to.
+    `first`: First slice of each micro-batch of the costs; without slices, itself.
+    `token_multiple`: Multiple to fill rows of slices up to.
     """
 
     first: Cells
