@@ -350,8 +350,8 @@ def test_trackers_get_every_number_in_its_unit() -> None:
 
 def test_a_line_of_the_log() -> None:
     assert log_line(record(2)) == (
-        "iteration 2: of 40, 20s left, loss 4.0000, lr 1.0e-3, norm 1.5, bubble 25%, critical path 20%, "
-        "3.00k tok, 2.00k/s"
+        "iteration 2: of 40, 20s left, loss 4.0000, lr 1.0e-3, norm 1.5, bubble 25%, "
+        "critical path 20%, 3.00k tok, 2.00k/s"
     )
     assert "bubble -, " in log_line(record(last_pass_ms=0.0))
 

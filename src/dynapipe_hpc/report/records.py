@@ -219,8 +219,8 @@ def log_line(record: IterationRecord) -> str:
         f"iteration {record.iteration}: of {record.n_iterations}, "
         f"{duration(record.seconds_left)} left, loss {record.loss:.4f}, "
         f"lr {_exponent(record.learning_rate)}, norm {record.gradient_norm:.2g}, "
-        f"bubble {percent(record.bubble_share)}, critical path {percent(record.longest_trip_share)}, "
-        f"{short(record.tokens)} tok, "
+        f"bubble {percent(record.bubble_share)}, "
+        f"critical path {percent(record.longest_trip_share)}, {short(record.tokens)} tok, "
         f"{short(record.tokens_per_s)}/s"
     )
     if means := record.preference_means:
