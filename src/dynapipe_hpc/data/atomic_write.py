@@ -8,8 +8,8 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from dynapipe_hpc.data.errors import InputError, RunError
 
@@ -153,8 +153,7 @@ def _is_folder(path: Path) -> bool:
         return False
 
 
-@dataclass(frozen=True, slots=True)
-class FileKind:
+class FileKind(NamedTuple):
     """A kind of output file."""
 
     name: str

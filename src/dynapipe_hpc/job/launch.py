@@ -1,13 +1,12 @@
 """Launcher of this process: rank and resources by its environment, and whether MPI agrees."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from dynapipe_hpc.data.errors import InputError
 
 
-@dataclass(frozen=True, slots=True)
-class Launcher:
+class Launcher(NamedTuple):
     """A program that starts processes, and the variables by which it tells them who they are."""
 
     name: str
@@ -53,8 +52,7 @@ _INTERFACES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchEnvironment:
+class LaunchEnvironment(NamedTuple):
     """Facts that the launcher told this process; None where there is none or no limit."""
 
     launcher: str | None

@@ -205,7 +205,7 @@ def test_only_turns_of_the_assistant_can_be_trained() -> None:
 BESIDE: list[tuple[Record, str]] = [
     ({"tools": "x"}, "field 'tools' is a string that does not hold JSON"),
     ({"tools": '{"a": 1}'}, "field 'tools' is an object, not a list"),
-    ({"tools": [TOOL], "functions": [TOOL]}, "'tools' and 'functions' are both there; keep tools"),
+    ({"tools": [TOOL], "functions": [TOOL]}, "'tools' and 'functions' are both given; keep tools"),
     ({"chat_template_kwargs": [1]}, "field 'chat_template_kwargs' is a list, not an object"),
     ({"chat_template_kwargs": {"messages": 1}}, "'chat_template_kwargs' holds 'messages', which"),
     ({"history": ["q"]}, r"'history\[0\]' is not a list of a question and an answer"),
