@@ -117,7 +117,7 @@ def test_where_the_folder_of_the_dataset_is_not_writable_it_is_in_the_run_folder
         known[:] = -2
         own.file.write(known)
     assert "first iteration, and copy it from there" in str(own.lack_error())
-    assert str(beside.lack_error()).endswith("which makes it before its first iteration")
+    assert str(beside.lack_error()).endswith("that run makes it before its first iteration")
     # Where that folder can be written again, the run goes on with its own.
     (own,) = reference_passes(experiment, weights_hash, run)
     assert (own.file.read() == -2).all()

@@ -95,7 +95,7 @@ def test_text_ends_where_the_model_says(folder: Path, capsys: pytest.CaptureFixt
 def test_bad_arguments_are_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["generate", str(folder / "ours"), "--prompt"]
     assert main([*words, "w1 " * 70]) == 2
-    assert "--prompt has more than 64 tokens" in capsys.readouterr().err
+    assert "--prompt exceeds 64 tokens" in capsys.readouterr().err
     for option, value in (("tokens", "0"), ("temperature", "-1"), ("top-p", "0"), ("seed", "-1")):
         with pytest.raises(SystemExit):
             main([*words, "w5", f"--{option}", value])
