@@ -22,7 +22,7 @@ from dynapipe_hpc.report.run_folder import RunFolder, iterations_file
 
 HANG = (
     "rank 1 on n1 ends the job: no progress here for 600 s (executor.timeout_s); rank 3 on n2 "
-    "(process stopped) has for 600 s been at iteration 4\n"
+    "(process stopped) has been at iteration 4 for 600 s\n"
     "rank  host  process\n"
     "3     n2    stopped"
 )
