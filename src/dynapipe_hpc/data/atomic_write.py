@@ -1,4 +1,4 @@
-"""Atomic replacement of files, which appear complete or not at all, and may be replaced."""
+"""Atomic writes of files, which appear complete or not at all, and the checks before them."""
 
 import errno
 import os
@@ -16,7 +16,7 @@ from dynapipe_hpc.data.errors import InputError, RunError
 MAX_NAME_BYTES = 160
 """Longest file name in bytes: with its suffix, a temporary file stays within the usual 255."""
 LEFT_AFTER_S = 24 * 3600.0
-"""Age in s from which a temporary file that nobody writes to counts as left by a killed job."""
+"""Seconds without a write after which a temporary file counts as left by a killed job."""
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -28,7 +28,7 @@ def atomic_write(path: Path, *, lasting: bool = True) -> Iterator[Path]:
     before. The temporary file is new, has a random name, and is written through its descriptor:
     no link that somebody puts into the folder is followed.
 
-    `lasting`: Whether to wait until file and folder are on disk, to survive a power cut.
+    `lasting`: Whether to wait until file and folder are on disk, where they survive a power cut.
     """
     check_replaceable(path)
     with writing(path):
@@ -47,7 +47,7 @@ def atomic_write(path: Path, *, lasting: bool = True) -> Iterator[Path]:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """Makes a folder in which to write, and renames it to `path` at the end.
+    """Makes a temporary folder to write in, and renames it to `path` at the end.
 
     After an exception or an interruption nothing is left.
     """
@@ -69,8 +69,8 @@ def new_folder(path: Path) -> Iterator[Path]:
 def remove_left_over(path: Path) -> None:
     """Removes temporary files of `path` that killed jobs have left.
 
-    A name does not tell whether its writer is alive on this host, on another, or in a container.
-    A file that has not been written to for a day, whatever clocks differ by, counts as left.
+    A file's name does not tell whether its writer lives: on this host, another one, in a container.
+    A file counts as left if nobody has written to it for a day, which is more than clocks differ.
     """
     pattern = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{16}}\.partial")
     with writing(path):
@@ -84,7 +84,7 @@ def remove_left_over(path: Path) -> None:
 
 
 def remove_unfinished(folder: Path, *names: str) -> None:
-    """Removes temporary files in a folder that a lock keeps other writers from.
+    """Removes temporary files from a folder whose lock keeps other writers out.
 
     `folder`: The folder, which need not exist.
     """
@@ -127,7 +127,7 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        # The text from HDF5 is a long history; the error number says it better.
+        # The message of HDF5 is a long trace; the error number says it better.
         reason = os.strerror(error.errno) if error.errno else error
         raise RunError(f"{path}: cannot be written: {reason}") from error
 
@@ -161,10 +161,10 @@ class FileKind(NamedTuple):
 
 
 def check_output(path: Path, inputs: Sequence[Path], kind: FileKind, force: bool) -> None:
-    """Checks, before the work starts, that an output file can be written and may be.
+    """Checks, before the work starts, that an output file can and may be written.
 
-    `inputs`: Existing files that it must not replace. `kind`: Kind of the file; one of another kind
-    is never replaced. `force`: Whether an existing file of this kind may be replaced.
+    `inputs`: Existing files that the output must not replace. `kind`: Kind of the output; files of
+    another kind are never replaced. `force`: Whether to replace an existing file of this kind.
     """
     check_replaceable(path)
     if any(path.exists() and source.exists() and path.samefile(source) for source in inputs):

@@ -18,11 +18,11 @@ class MixedDataset(ConfigTable):
 
     Attributes:
         dataset: Path of the HDF5 dataset.
-        name: Name of the dataset, which its tasks get as a prefix; by default the name of its file
-            without the suffix.
+        name: Name of the dataset, and prefix of the names of its tasks; by default the name of its
+            file without the suffix.
         weight: Rate at which samples are drawn from the dataset, relative to the other weights.
-            Either all datasets of the mixture have one, or none has: rates then follow from sizes.
-        epochs: Number of epochs after which no more samples are drawn from it; None for no limit.
+            Either all datasets of the mixture have one, or none; rates then follow from sizes.
+        epochs: Number of epochs after which the dataset is no longer drawn from; None for no limit.
     """
 
     dataset: str = Field(min_length=1)
@@ -39,13 +39,13 @@ class MixedDataset(ConfigTable):
 
 
 class LengthsConfig(ConfigTable):
-    """The [data.lengths] table: samples of many tasks without text, only to be planned.
+    """The [data.lengths] table: drawn lengths of samples of many tasks, to plan without text.
 
     See `lengths_file` for their distribution.
 
     Attributes:
         n_samples: Number of samples.
-        seed: Seed of their lengths.
+        seed: Seed from which the lengths are drawn.
     """
 
     n_samples: int = Field(default=100_000, ge=1, le=10**7)
@@ -59,22 +59,22 @@ class DataConfig(ConfigTable):
         dataset: Path of the HDF5 dataset that `dynapipe-hpc preprocess` wrote; None for a mixture.
         mixture: Datasets to draw samples from, where there are several: [[data.mixture]] tables.
         lengths: Drawn lengths of samples, in place of a dataset, for simulations.
-        mixture_cap: Most samples that count as the size of a dataset where rates follow from sizes;
-            None for no limit.
+        mixture_cap: Largest size, in samples, that counts for any dataset where rates follow from
+            sizes; None for no limit.
         mixture_temperature: Temperature of rates that follow from sizes, by default 1: rates are
-            proportional to size ** (1 / temperature), so that a high one makes them nearly equal.
+            proportional to size ** (1 / temperature), nearly equal if the temperature is high.
         max_tokens: Longest sample, input and target together; see long_samples.
         long_samples: Treatment of samples longer than max_tokens. cut_input: a conversation loses
             its first turns until the rest fits (and the start of its last question, if that is too
             long), a preference pair the start of its prompt, any other sample the end of its input.
-            cut_input_end and cut_input_start: the input loses its end or its start. All three leave
-            out samples whose target alone is longer. cut_targets: the input loses its end (a
-            preference pair the start of its prompt), then the target does, including its
-            end-of-sequence token. drop: they are left out. refuse: the run does not start.
-        loss_on: Tokens whose prediction counts in the loss. marked: those that the dataset marks,
-            such as every assistant turn of a conversation, or in a sample without marks the target.
-            targets: the target, which begins with the last assistant turn of a conversation. all:
-            input and target. A t5 predicts only targets.
+            cut_input_end, cut_input_start: the input loses its end, or its start. All three leave
+            out samples whose target alone exceeds max_tokens. cut_targets: the input loses its end
+            (a preference pair the start of its prompt), then the target loses its end, including
+            the end-of-sequence token. drop: left out. refuse: the run does not start.
+        loss_on: Tokens whose prediction counts in the loss. marked: the tokens that the dataset
+            marks, such as every assistant turn of a conversation; if it marks none in a sample, the
+            target. targets: the target, which in a conversation begins with the last assistant
+            turn. all: input and target. A t5 predicts only targets.
         tokens_per_batch: Most tokens in one global batch, after cutting and without padding.
         seed: Seed of the order in which an epoch visits the samples.
         check_tokenizer: Whether datasets must have been made with the tokenizer of the model that
@@ -154,7 +154,7 @@ class DataConfig(ConfigTable):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Paths of the dataset, or of all datasets of the mixture; none of drawn lengths."""
+        """Paths of the dataset, or of all datasets of the mixture; empty for drawn lengths."""
         return (self.dataset,) if self.dataset else tuple(e.dataset for e in self.mixture or ())
 
     def alone(self, path: str) -> Self:

@@ -31,7 +31,7 @@ class ConfigTable(BaseModel):
     def __get_pydantic_json_schema__(
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        """The schema of the table, which its docstring and those of its bases describe."""
+        """The schema of the table, with descriptions from its docstring and those of its bases."""
         schema = handler.resolve_ref_schema(handler(core_schema))
         for each in reversed(cls.__mro__):
             text, _, attributes = (inspect.getdoc(each) or "").partition("Attributes:\n")

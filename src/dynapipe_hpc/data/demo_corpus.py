@@ -28,8 +28,8 @@ ANIMALS = tuple(SOUNDS)
 
 T = TypeVar("T")
 Text = tuple[str, str]
-"""Input and target that a task makes. It aims at a length, in bytes of both and one for the end of
-the sequence, and misses it by about half a unit of what it repeats."""
+"""Input and target that a task makes. Their bytes, plus one for the end of the sequence, miss the
+length that is asked for by about half a unit of what the task repeats."""
 
 
 def draws(rng: Random, choices: Sequence[str]) -> Iterator[str]:
@@ -143,11 +143,11 @@ def _report(rng: Random) -> Iterator[tuple[bool, str]]:
 
 
 CHAT, PREFERENCE = "chat", "preference"
-"""Names of the tasks that all conversations and all preference pairs are of."""
+"""Names of the task of all conversations, and of that of all preference pairs."""
 CHAT_SYSTEM = "Answer in a few words."
 MAX_CHAT_TURNS = 3
 TURN_BYTES = 8, 96
-"""Range of the length that a turn aims at."""
+"""Range of the length, in bytes, that a turn aims at."""
 CHAT_TASKS = (answer_question, answer_question, calculate, sort_words, count_words)
 """Subjects of the turns of a conversation; questions are twice as frequent."""
 
@@ -168,7 +168,7 @@ def demo_chats(n_samples: int, seed: int) -> Iterator[dict[str, Any]]:
 def demo_preferences(n_samples: int, seed: int) -> Iterator[dict[str, Any]]:
     """Makes pairs; each depends on its number and `seed` alone.
 
-    The prompt and the right answer are a conversation; the wrong answer is one to another question.
+    The prompt and the right answer are a conversation; the wrong answer answers another question.
     """
     for i, chat in enumerate(demo_chats(n_samples, seed)):
         *prompt, right = chat["messages"]
@@ -190,8 +190,8 @@ SLACK_BYTES = 64
 class Family(NamedTuple):
     """Tasks of one kind.
 
-    `shortest`: Least length that is asked of it, in bytes. `longest`: Length in bytes from which it
-    is no longer used.
+    `shortest`: Least length asked of a sample, in bytes. `longest`: Length in bytes from which the
+    family is no longer used.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The two kinds of error that are reported to users without a traceback, and how they are told."""
+"""The two kinds of error that users see without a traceback, and functions that print them."""
 
 import sys
 
@@ -23,13 +23,13 @@ def escaped(text: str, *, keep: str = "\n") -> str:
     """Text made safe for a terminal, whatever names and values are in it.
 
     Unprintable characters, such as those that move the cursor or change the direction of writing,
-    are escaped as in Python. Names in a table keep no line ends: `keep=""`.
+    are escaped as in Python. `keep`: Characters to leave; none for names in a table.
     """
     return "".join(c if c.isprintable() or c in keep else ascii(c)[1:-1] for c in text)
 
 
 def printable(message: str) -> str:
-    """An escaped message; a long one loses its middle: its ends name the place and the remedy."""
+    """An escaped message; a long one loses its middle, as its ends name place and remedy."""
     shown = escaped(message)
     if len(shown) <= MAX_MESSAGE_CHARACTERS:
         return shown

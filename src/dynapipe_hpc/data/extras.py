@@ -17,12 +17,12 @@ EXTRA_OF: Mapping[str, str] = {
     "safetensors": "train",
     "torch": "train",
 }
-"""Smallest extra that brings a package; `train` brings all of training."""
+"""Smallest extra that installs each package; `train` installs all that training needs."""
 
 
 @contextmanager
 def optional_packages() -> Iterator[None]:
-    """Block that may import packages of extras."""
+    """Block that may import optional packages; the error for a missing one names its extra."""
     try:
         yield
     except ModuleNotFoundError as error:

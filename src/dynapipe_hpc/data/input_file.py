@@ -11,7 +11,7 @@ from dynapipe_hpc.data.errors import InputError
 
 MAX_BYTES = 1 << 28
 GIT_LFS = b"version https://git-lfs.github.com/spec/"
-"""Start of a file that stands for another."""
+"""Start of a pointer file, which stands for another file."""
 IS_POINTER = (
     "is only a pointer of Git LFS, which stands for the file in a folder that was cloned "
     "without it; fetch the file itself: git lfs pull"
@@ -29,7 +29,7 @@ def open_input(path: Path) -> BinaryIO:
 
     Raises `OSError`: The file cannot be opened; `strerror` says why.
     """
-    _check_regular(path.stat().st_mode)  # to open a device may already do something
+    _check_regular(path.stat().st_mode)  # opening a device may already do something
     try:
         descriptor = os.open(path, _OPEN)
     except PermissionError:
@@ -43,7 +43,7 @@ def open_input(path: Path) -> BinaryIO:
 
 
 def why_unreadable(path: Path) -> str:
-    """Reason for which a file cannot be read; empty if it can."""
+    """Reason why a file cannot be read; empty if it can."""
     try:
         with open_input(path) as file:
             begins = file.read(len(GIT_LFS))
@@ -90,7 +90,7 @@ def _reason(error: OSError) -> str:
 
 
 def download_advice(path: Path) -> str:
-    """The command that downloads what a path may name on the hub; empty if it is no such name."""
+    """Advice to download a model, if a path looks like its name on the hub; else empty."""
     is_of_here = os.path.lexists(path) or (path.parent != Path() and path.parent.exists())
     if is_of_here or not _HUB_NAME.fullmatch(str(path)):
         return ""

@@ -1,4 +1,4 @@
-"""Lengths of samples, all that planning needs of a dataset: of a JSON file, or drawn."""
+"""Lengths of samples, all that planning needs of a dataset: read from JSON, or drawn."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ Lengths = Sequence[tuple[int, int]]
 
 
 class _Content(BaseModel, strict=True):
-    """The content of the file: tokens per sample, or of its input and its target."""
+    """The content of the file: tokens of every sample, or of its input and of its target."""
 
     batches: Annotated[list[Batch], Field(min_length=1)]
     dec_batches: list[Batch] | None = None
@@ -85,9 +85,9 @@ _WORDS = 13  # random words per sample: one for its kind, six each for input and
 class TaskKind(NamedTuple):
     """A kind of task, whose lengths are distributed log-normally.
 
-    `share`: Number of its samples in 1,000 samples. `input_octaves`: Standard deviation of the
-    base-2 logarithm of that number. `target_octaves`: Standard deviation of the base-2 logarithm of
-    that number.
+    `share`: Number of its samples in 1,000 samples. `input_median`, `target_median`: Median number
+    of tokens of inputs, and of targets. `input_octaves`, `target_octaves`: Standard deviations of
+    the base-2 logarithms of these numbers.
     """
 
     name: str
@@ -107,7 +107,7 @@ TASK_KINDS = (
     TaskKind("news summarization", 13, 891, 0.62, 62, 0.6),
     TaskKind("long documents", 14, 620, 1.6, 40, 1.2),
 )
-"""Kinds of tasks of FLANv2 (zero-shot), calibrated to what is published of it.
+"""Kinds of tasks of FLANv2 (zero-shot), calibrated to published statistics.
 
 Published are the mean numbers of input tokens of MNLI (51.59, here language inference) and of
 CNN/DailyMail (977.73, here news summarization); that 13.2 % more tokens are used with a maximum of
@@ -128,10 +128,10 @@ class MultitaskLengths(NamedTuple):
 
 
 def draw_lengths(n_samples: int, seed: int) -> MultitaskLengths:
-    """Draws the lengths of samples; more samples begin with the same ones.
+    """Draws the lengths of samples; a larger `n_samples` begins with the same lengths.
 
     The same arguments give the same lengths on every machine: only operations whose rounding IEEE
-    754 defines are used, so neither the machine's logarithms and exponentials nor NumPy's
+    754 defines are used: neither the machine's logarithms and exponentials, nor NumPy's
     distributions, which change between versions.
 
     `seed`: Seed, from 0 on.
@@ -155,7 +155,7 @@ def _lengths(medians: Numbers, octaves: Numbers, words: npt.NDArray[np.uint64]) 
 
 
 def _about_normal(words: npt.NDArray[np.uint64]) -> Numbers:
-    """Sums of the 12 halves of six words, read as numbers from 0 to 1, less 6: of variance 1."""
+    """Sums of the 12 halves of six words, as numbers from 0 to 1, minus 6: mean 0, variance 1."""
     low, high = words & np.uint64(2**32 - 1), words >> np.uint64(32)
     sums = (low + high).sum(axis=1)
     normal: Numbers = np.ldexp(sums.astype(np.float64), -32) - 6

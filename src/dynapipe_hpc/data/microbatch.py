@@ -6,15 +6,15 @@ from enum import IntEnum
 from typing import ClassVar, NamedTuple, Self
 
 MAX_FILL_TOKENS = 128
-"""Most tokens of a document that fills up a packed row: so many as kernels want in a multiple."""
+"""Most tokens of a document that fills up a packed row: the largest multiple that kernels want."""
 
 
 class _Named(IntEnum):
-    """Choice with a name of lower case in configurations and files."""
+    """Choice whose name in configurations and files is in lower case."""
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """The choice of a name, as `text` writes it."""
+        """The choice that has this `text`."""
         return cls[text.upper()]
 
     @property
@@ -36,10 +36,10 @@ class Layout(_Named):
 
     Attributes:
         PADDED: One sample per row.
-        DENSE: Several samples per row, in order, with attention over the whole row.
+        DENSE: Several samples per row, in order, with attention over the entire row.
         PACKED: One row of samples laid end to end, with attention within each of them only
-            (variable-length attention); positions begin at 0 in each. What fills the row up are
-            documents of `MAX_FILL_TOKENS` tokens and one of fewer.
+            (variable-length attention); positions begin at 0 in each. The row is filled up with
+            documents of `MAX_FILL_TOKENS` tokens and a shorter one.
     """
 
     PADDED = 0
@@ -50,8 +50,8 @@ class Layout(_Named):
 class ExecutionMode(NamedTuple):
     """Mode in which the samples of a micro-batch are run.
 
-    `n_slices`: Number of slices that a sample is cut into; 1 if it is whole. `n_kept`: Number of
-    its last slices of which nothing is recomputed, whatever `recompute` says.
+    `n_slices`: Number of slices that a sample is cut into; 1 if it is not cut. `n_kept`: Number of
+    its last slices that recompute nothing, whatever `recompute` says.
     """
 
     layout: Layout
@@ -73,10 +73,10 @@ class Slice(NamedTuple):
     """Part of a sample that is too long to be a micro-batch alone.
 
     The parts of a sample are micro-batches of one replica. On every stage their forward passes run
-    in ascending order, as each attends to the keys and values of those before it, and their
-    backward passes in descending order.
+    in ascending order, as each part attends to the keys and values of the parts before it, and
+    their backward passes in descending order.
 
-    `begin`: Token of the sample with which it begins. `end`: Token after its last.
+    `begin`: Position in the sample of its first token. `end`: Position after its last token.
     """
 
     begin: int
@@ -136,7 +136,7 @@ class PaddedRows:
 
 @dataclass(frozen=True, slots=True)
 class DenseRows:
-    """A micro-batch with several samples in each row, which attend to all before them in it.
+    """A micro-batch with several samples in each row, each of which attends to all before it.
 
     Attributes:
         rows: Sample ids, row by row; no row is empty.
@@ -177,7 +177,7 @@ class PackedRow:
 
     Attributes:
         sample_ids: Ids of the samples, in order; at least one.
-        row_tokens: Length of the row in tokens, with what fills it up.
+        row_tokens: Length of the row in tokens, including the documents that fill it up.
         offsets: Position at which each sample begins, and the end of the last (`cu_seqlens`).
         recompute: Activation checkpointing mode, see `PaddedRows`.
         target_tokens: Length of the decoder's row, see `PaddedRows`.

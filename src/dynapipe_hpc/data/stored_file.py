@@ -12,7 +12,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import open_input, why_unreadable
 
 MAX_TEXTS = 64
-"""Most variable-length texts of one attribute: they may share bytes in the file, not in memory."""
+"""Most variable-length texts per attribute: they may share bytes in the file, but not in memory."""
 
 
 def open_stored(path: Path) -> h5py.File:
@@ -22,12 +22,12 @@ def open_stored(path: Path) -> h5py.File:
 
 
 def stored_in(file: BinaryIO) -> h5py.File:
-    """The HDF5 file that an open file is, whatever has its name now."""
+    """The HDF5 file behind an open file, even if its name now belongs to another file."""
     return h5py.File(f"/proc/self/fd/{file.fileno()}", "r", locking=False)
 
 
 def stored_array(file: h5py.Group, name: str) -> h5py.Dataset:
-    """An array whose values are one piece of this file: none takes more memory than that."""
+    """An array whose values are one piece of this file, so that they are no larger than it."""
     item = stored_object(file, name)
     if not isinstance(item, h5py.Dataset):
         raise InputError(f"'{name}' is a group, not an array")
@@ -68,7 +68,7 @@ def holds(group: h5py.Group, name: str) -> bool:
 
 
 class StoredAttributes(Mapping[str, Any]):
-    """HDF5 attributes as built-in Python types, read when asked for.
+    """HDF5 attributes as built-in Python types, read on demand.
 
     Texts become `str`, and arrays of texts become tuples, whether of fixed or variable length.
     """

@@ -18,7 +18,7 @@ TokenArray = npt.NDArray[np.unsignedinteger]
 PARTS = ("inputs", "targets", "rejected")
 """Parts of a sample; only preference pairs have rejected answers."""
 LENGTHS = Struct(f"<{len(PARTS)}i")
-"""Number of tokens of the parts of a sample, as its checksum has them."""
+"""Number of tokens of each part of a sample, in the bytes that its checksum covers."""
 
 
 def token_type(vocab_size: int) -> np.dtype[np.unsignedinteger]:

@@ -18,8 +18,8 @@ class Spans:
     """Spans of trained tokens of consecutive samples; a sample without any trains its target.
 
     `offsets`: Spans of sample *i* are those from `offsets[i]` to `offsets[i + 1]`, int64, shape
-    (n_samples + 1,). `bounds`: First position of every span in its sample, and that after the last,
-    int32, shape (n_spans, 2).
+    (n_samples + 1,). `bounds`: First position of every span in its sample, and the position after
+    its last, int32, shape (n_spans, 2).
     """
 
     offsets: npt.NDArray[np.int64]
@@ -32,7 +32,7 @@ class Spans:
 
     @classmethod
     def join(cls, parts: Sequence[Self]) -> Self:
-        """Spans of samples one part after the other."""
+        """Spans of the samples of all parts, one part after the other."""
         lengths = np.concatenate([part.lengths for part in parts])
         return cls(
             np.insert(np.cumsum(lengths, dtype=np.int64), 0, 0),
@@ -46,7 +46,7 @@ class Spans:
 
     @property
     def ends(self) -> npt.NDArray[np.int32]:
-        """Position after the last of every span, shape (n_spans,)."""
+        """Position after the last token of every span, shape (n_spans,)."""
         return self.bounds[:, 1]
 
     @property
@@ -72,7 +72,7 @@ class TrainedTokens:
     """Choice of the tokens of samples that are trained (the loss mask): those of targets."""
 
     def mask(self, sample: Sample) -> Mask:
-        """Whether each of the tokens that are used of a sample is trained; at least one is."""
+        """Whether each used token of a sample is trained; at least one is."""
         mask = np.ones(sample.tokens, np.bool_)
         mask[: sample.input_tokens] = False
         return mask
@@ -119,12 +119,12 @@ class MarkedTokens(TrainedTokens):
         return sum(end - start for start, end in marked)
 
     def _marked(self, sample: Sample) -> list[Span] | None:
-        """Spans of the tokens that are used of a sample; None if nothing is marked in it."""
+        """Marked spans among the used tokens of a sample; None if the dataset marks none in it."""
         if not (spans := self.spans.of_sample(sample.sample_id)):
             return None
         n_inputs = int(self.input_lengths[sample.sample_id])
         first = n_inputs - sample.input_tokens if self.keeps_end else 0
-        # Of each part: where it begins in the whole sample and in what is used, and its length.
+        # Of each part: its start in the complete sample, its start in what is used, its length.
         parts = [(n_inputs, sample.input_tokens, sample.target_tokens)]
         if self.predicts_inputs:
             parts.append((first, 0, sample.input_tokens))

@@ -139,7 +139,7 @@ def test_nested_marks_count_once() -> None:
 def test_a_turn_that_cannot_be_located_is_refused() -> None:
     source = "{% for m in messages %}{{ m.content if loop.last else '-' }};{% endfor %}"
     for turns in (Turns.EACH, Turns.WHOLE):
-        words = r"in\.jsonl:7: t renders messages before and after messages\[1\] otherwise .*FILE"
+        words = r"in\.jsonl:7: t renders messages before and after messages\[1\] differently .*FILE"
         assert re.search(words, refusal(chat("a", "b", "c", "d"), source, turns))
 
 

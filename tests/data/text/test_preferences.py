@@ -203,7 +203,7 @@ def test_messages_that_are_no_answer_are_refused(record: Record, message: str) -
 
 def test_answers_that_do_not_go_on_from_their_prompt_are_refused() -> None:
     changing = "{{ '!' if messages | length > 2 }}" + CHATML
-    message = "t writes messages otherwise when others follow, so that an answer of several"
+    message = "t writes messages differently when more follow, so that an answer of several"
     assert message in refusal(SEVERAL, CHATS, changing)
 
 
@@ -220,7 +220,7 @@ NO_PAIR_OF_CHATS: list[tuple[Record, str]] = [
     ({"prompt": "p", "chosen": [assistant("")]}, "'chosen' ends with a message without text"),
     (
         {"messages": [user("other")], **{n: [user("p"), *each] for n, each in BOTH.items()}},
-        "'chosen' is a conversation that begins otherwise than the messages",
+        "'chosen' is a conversation that does not begin with the messages",
     ),
     ({"prompt": "p", "chosen": None}, "field 'chosen' is null, not a message"),
     ({"rejected": []}, "'rejected' is a list, not a message"),

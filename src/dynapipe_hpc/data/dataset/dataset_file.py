@@ -33,12 +33,12 @@ Lengths = npt.NDArray[np.int64]
 
 
 def parts_of(header: DatasetHeader) -> tuple[str, ...]:
-    """Names of the parts that samples of a dataset have, which are groups of the file."""
+    """Names of the parts of every sample of a dataset; each part is a group of the file."""
     return PARTS if header.has_pairs else PARTS[:2]
 
 
 def arrays_of(header: DatasetHeader) -> dict[str, np.dtype[Any]]:
-    """Type of every array of a dataset, all of them flat and little endian."""
+    """Type of every array of a dataset, by name; all are flat and little endian."""
     tokens = {f"{part}/tokens": token_type(header.vocab_size) for part in parts_of(header)}
     offsets = {f"{name}/offsets": np.dtype("<i8") for name in (*parts_of(header), "spans")}
     bounds = {f"spans/{name}": np.dtype("<i4") for name in ("starts", "ends")}
@@ -54,15 +54,15 @@ def arrays_of(header: DatasetHeader) -> dict[str, np.dtype[Any]]:
 class DatasetFile:
     """A dataset open for reading, by any number of threads and processes at once.
 
-    All but the tokens is in memory, 32 bytes per sample and 8 per span. Tokens are read when asked
-    for, each sample complete, because its checksum is compared whenever it is read.
+    Everything but the tokens is in memory, 32 bytes per sample and 8 per span. Tokens are read on
+    demand, always of a complete sample, because every read compares its checksum.
 
-    `end_ids`: Ids of the tokens that end what is trained: turns of conversations, or all targets.
-    `start_id`: Id of the token that is read before every sample; None if that is its first token.
-    Then the first token of a sample does not count in lengths, and is not read with the others: a
-    sample of n tokens is one of n - 1 with a start token of its own. `has_pairs`: Whether the
-    samples are preference pairs, whose target is the chosen answer. `task_ids`: Task id of every
-    sample, shape (n_samples,). `crcs`: `crc_of` every sample, as it was written, shape
+    `end_ids`: Ids of the tokens that end trained turns of conversations, or else all targets.
+    `start_id`: Id of the token that models read before every sample; None if that is the sample's
+    first token. Then this token does not count in lengths, and `read` leaves it out: a sample of
+    n tokens is one of n - 1 with a start token of its own. `has_pairs`: Whether the samples are
+    preference pairs, whose target is the chosen answer. `task_ids`: Task id of every sample, shape
+    (n_samples,). `crcs`: Checksum of every sample as it was written, see `crc_of`, shape
     (n_samples,). `places`: Position of the tokens of each part in the file, and their size, in
     bytes.
     """
@@ -107,7 +107,7 @@ class DatasetFile:
         if len(self.crcs) != self.n_samples or len(bounds[0]) != len(bounds[1]):
             raise InputError("its arrays have different lengths")
         totals = dict(zip((*parts_of(self.header), "spans"), [*tokens, bounds[0]], strict=True))
-        # Of parts and of spans, side by side: a sample needs one look at them.
+        # Offsets of parts and of spans side by side: a sample needs one look-up.
         self._offsets = np.column_stack(
             [self._checked_offsets(f"{n}/offsets", arrays, len(of)) for n, of in totals.items()]
         )
@@ -168,7 +168,7 @@ class DatasetFile:
 
     @property
     def files(self) -> tuple[Self, ...]:
-        """The dataset, as the only one of those that are read as one."""
+        """The dataset alone; `JoinedDatasets` has several."""
         return (self,)
 
     @property
@@ -177,7 +177,7 @@ class DatasetFile:
 
     @property
     def lengths(self) -> Lengths:
-        """Number of tokens in the file of the parts of every sample, (n_samples, n_parts)."""
+        """Number of stored tokens of each part of every sample, shape (n_samples, n_parts)."""
         return np.diff(self._offsets[:, :-1], axis=0)
 
     @property
@@ -206,7 +206,7 @@ class DatasetFile:
 
     @property
     def n_tokens(self) -> int:
-        """Number of tokens of all samples that count in lengths."""
+        """Number of tokens of all samples, as lengths count them."""
         return int((self.input_lengths + self.target_lengths + self.rejected_lengths).sum())
 
     @property
@@ -256,7 +256,7 @@ class DatasetFile:
         return rejected[:n_tokens]
 
     def parts(self, sample_id: int) -> list[TokenArray]:
-        """All tokens of an undamaged sample, part by part, those that are only read included.
+        """All tokens of a sample, part by part, including a first token that is only read.
 
         Raises `InputError`: The sample is damaged, or cannot be read.
         """
@@ -293,8 +293,8 @@ class DatasetFile:
         return parts
 
     def _read(self, sample_id: int, starts: Sequence[int], lengths: Sequence[int]) -> bytes:
-        # In memory of their own: a map would end the process where a file was cut off, and change
-        # with it after it was checked.
+        # Copied, not mapped: a memory map would crash the process where the file was cut off, and
+        # would change with the file after the check.
         size, fd = self._type.itemsize, self._file.fileno()
         try:
             parts = [
@@ -341,14 +341,14 @@ def verify_dataset(path: Path) -> str:
 
 
 def _ranges_of(ids: list[int]) -> str:
-    """Ascending numbers as text, those that follow each other as a range."""
+    """Ascending numbers as text, consecutive ones as a range."""
     edges = [0, *(k for k in range(1, len(ids)) if ids[k] != ids[k - 1] + 1), len(ids)]
     ranges = [(ids[first], ids[end - 1]) for first, end in pairwise(edges)]
     return ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in ranges)
 
 
 def _problem_of(attributes: StoredAttributes) -> str:
-    """Reason for which a file is not read as a dataset; empty if it is."""
+    """Reason why a file cannot be read as a dataset; empty if it can."""
     try:
         is_dataset = attributes.get("format") == FORMAT
     except InputError:  # not text
@@ -376,9 +376,9 @@ def _array(file: h5py.File, name: str, dtype: np.dtype[Any]) -> h5py.Dataset:
 
 
 def check_spans(spans: Spans, first_target: Lengths, n_tokens: Lengths) -> None:
-    """Checks that spans are within their samples, in order, and that one has a target's start.
+    """Checks that a sample's spans are in order, within it, and include its target's first token.
 
-    However a sample is cut, it keeps the first token of its target, so something is trained.
+    However a sample is cut, it keeps the first token of its target, so that one is trained.
 
     `first_target`: Position of the first token to predict of every target.
     """
@@ -404,15 +404,15 @@ def check_spans(spans: Spans, first_target: Lengths, n_tokens: Lengths) -> None:
 
 
 class JoinedDatasets:
-    """Datasets of the same tokenizer, read as one: ids of samples and tasks go through all of them.
+    """Datasets of the same tokenizer, read as one: ids of samples and tasks count through all.
 
-    Attributes are those of a `DatasetFile`. `end_ids`: Tokens that end what is trained in any
-    dataset. `start_id`: The token that is read before every sample; None if samples differ in it.
+    Attributes are those of a `DatasetFile`. `end_ids`: The end tokens of all datasets together.
+    `start_id`: The token that models read before every sample; None if that depends on the sample.
     `has_pairs`: Whether the samples of any dataset are preference pairs.
     """
 
     def __init__(self, files: Mapping[str, DatasetFile]) -> None:
-        """Joins datasets by name, at least one."""
+        """Joins at least one dataset; the keys are their names."""
         self.files = tuple(files.values())
         first, *others = self.files
         for other in others:
@@ -442,24 +442,24 @@ class JoinedDatasets:
         self.predicted_spans = Spans.join([file.predicted_spans for file in self.files])
 
     def close(self) -> None:
-        """Closes the files; all but their tokens stays usable."""
+        """Closes the files; everything but their tokens stays usable."""
         for file in self.files:
             file.close()
 
     def first_token(self, sample_id: int) -> int:
-        """The token that is read before those of a sample: of its dataset, or its own."""
+        """The token that models read before a sample: its dataset's start token, or its first."""
         file, local_id = self._find(sample_id)
         return file.first_token(local_id) if file.start_id is None else file.start_id
 
     def read(
         self, sample_id: int, input_tokens: int, target_tokens: int
     ) -> tuple[TokenArray, TokenArray]:
-        """Reads tokens as `DatasetFile.read`."""
+        """Reads tokens as `DatasetFile.read` does."""
         file, local_id = self._find(sample_id)
         return file.read(local_id, input_tokens, target_tokens)
 
     def read_rejected(self, sample_id: int, n_tokens: int) -> TokenArray:
-        """Reads tokens as `DatasetFile.read_rejected`."""
+        """Reads tokens as `DatasetFile.read_rejected` does."""
         file, local_id = self._find(sample_id)
         return file.read_rejected(local_id, n_tokens)
 

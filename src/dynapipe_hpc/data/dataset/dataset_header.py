@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dynapipe_hpc.data.errors import InputError, quoted
 
-if TYPE_CHECKING:  # to write needs none
+if TYPE_CHECKING:  # a writer does without it
     from pydantic import TypeAdapter
 
 FORMAT = "dynapipe-hpc dataset"
@@ -22,13 +22,13 @@ class DatasetHeader:
     Attributes:
         tokenizer_sha256: SHA-256 of the tokenizer, in hexadecimal.
         start_id: Id of the token that a model reads before every sample; None if the first token of
-            a sample is that token, so that it is only read.
+            each sample plays that part, so that it is only read.
         created: Time when the dataset was made, ISO 8601 in UTC; empty for "now" when writing.
         turns: How turns of conversations became samples, see `--turns`; empty if no chat template
             was used.
         vocabulary_sha256: SHA-256 of the tokens and ids in the tokenizer's files, in hexadecimal;
             empty if unknown.
-        transformers: Version of `transformers` that made the tokenizer of files; empty for none.
+        transformers: Version of `transformers` that loaded the tokenizer; empty if none did.
         turn_end_ids: Ids of the tokens that end trained turns of conversations, ascending.
         has_pairs: Whether the samples are preference pairs: an input with two answers.
     """
@@ -50,11 +50,11 @@ class DatasetHeader:
 
     @property
     def end_ids(self) -> tuple[int, ...]:
-        """Ids of the tokens that end what is trained: turns of conversations, or all targets."""
+        """Ids of the tokens that end trained turns of conversations, or else all targets."""
         return self.turn_end_ids or (self.eos_id,)
 
     def difference(self, other: "DatasetHeader", *more: str) -> str:
-        """Fact in which the tokens of another dataset differ, or one of `more`; empty if none."""
+        """The first field of the tokenizer or `more` in which `other` differs; empty if none."""
         for name in ("tokenizer_sha256", "vocab_size", "eos_id", *more):
             ours, theirs = getattr(self, name), getattr(other, name)
             if ours != theirs:
@@ -66,7 +66,7 @@ class DatasetHeader:
 
 
 def write_header(header: DatasetHeader) -> bytes:
-    """The header as JSON. Names of files need not be text, but what is in it must be."""
+    """The header as JSON. Bytes of file names that are not UTF-8 are escaped."""
     values = {
         name: [*map(_text, value)] if isinstance(value, tuple) else _text(value)
         for name, value in asdict(header).items()

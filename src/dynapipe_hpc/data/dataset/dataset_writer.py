@@ -1,4 +1,4 @@
-"""Writer of datasets, and of one that joins others. `docs/formats.md` describes the file."""
+"""Writer of datasets, also of one that joins several. `docs/formats.md` describes the file."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,7 +47,7 @@ class DatasetWriter:
     """Appends samples to a dataset that appears under its name only when it is complete.
 
     HDF5 must know the size of an array that it stores as one piece. Until all samples are there,
-    arrays are in files without names, in the folder of the dataset.
+    the arrays are kept in unnamed files in the dataset's folder.
     """
 
     def __init__(self, header: DatasetHeader, streams: Mapping[str, IO[bytes]]) -> None:
@@ -86,7 +86,7 @@ class DatasetWriter:
         self._turn_end_ids |= block.turn_end_ids
 
     def append_dataset(self, part: DatasetFile) -> None:
-        """Adds the samples of a dataset, whose tokens are copied in the end; it must stay there."""
+        """Adds the samples of a dataset file, which must stay: tokens are copied at the end."""
         ids = np.array([self._id_of(task) for task in part.task_names], np.int32)
         self._append_rows(part.lengths, part.spans, ids[part.task_ids], part.crcs)
         for name, place in zip(parts_of(self._header), part.places, strict=True):
@@ -132,7 +132,7 @@ class DatasetWriter:
                 for part, start, n_bytes in self._copied[name]:
                     try:
                         file = open_input(part)
-                    except OSError as error:  # not one of the output
+                    except OSError as error:  # of the part, not of the output
                         raise InputError(
                             f"{part}: cannot be read: {error.strerror}; start again to continue"
                         ) from None
@@ -154,7 +154,7 @@ class DatasetWriter:
         with creating(path) as file:
             file.attrs["format"] = np.bytes_(FORMAT.encode())
             file.attrs["schema_version"] = SCHEMA_VERSION
-            # The header has them, too; programs of others need nothing else of it.
+            # They are in the header, too, of which other programs need nothing else.
             file.attrs["eos_id"] = header.eos_id
             file.attrs["start_id"] = NO_START if header.start_id is None else header.start_id
             file["header"] = np.bytes_(write_header(header))
@@ -164,7 +164,7 @@ class DatasetWriter:
                 space = h5py.h5s.create_simple((sizes[name] // dtype.itemsize,))
                 at = name.rpartition("/")[2].encode()
                 array = h5py.h5d.create(group.id, at, kind, space, plain)
-                places[name] = array.get_offset() or 0  # of one without values
+                places[name] = array.get_offset() or 0  # None if it has no values
             file.flush()
         return places
 

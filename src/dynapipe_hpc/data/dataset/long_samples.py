@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # HDF5, which plans of lengths do without
     from dynapipe_hpc.data.dataset.dataset_file import Dataset, DatasetFile
 
 OPENING_TOKENS = 16
-"""Last tokens of a prompt that are kept: those that open the turn in which both answers are."""
+"""Number of last tokens of a prompt that cutting keeps: they open the turn of the answers."""
 Integers = npt.NDArray[np.integer]
 Tokens = npt.NDArray[np.int64]
 
@@ -77,9 +77,9 @@ def used_tokens(
 ) -> UsedTokens:
     """The tokens used of all samples; see `DataConfig.long_samples`.
 
-    A preference pair is cut or left out as one, and the last `OPENING_TOKENS` of its prompt are
-    kept, or a quarter of the longest sample if that is less. Where targets are cut, the longer of
-    its answers is cut first, to no less than the shorter one.
+    A preference pair is cut or left out as a unit. The last `OPENING_TOKENS` of its prompt are
+    kept, or a quarter of data.max_tokens if that is less. Where targets are cut, its longer answer
+    is cut first, down to the length of the shorter one.
 
     `input_lengths`: Number of input tokens of every sample, shape (n_samples,). `target_lengths`:
     Number of target tokens of every sample, shape (n_samples,). `spans`: Spans of trained tokens,
@@ -104,7 +104,7 @@ def used_tokens(
         case "drop":
             fits = lengths <= config.max_tokens
         case "cut_targets":
-            fits = answers <= config.max_tokens  # not two answers in a single token
+            fits = answers <= config.max_tokens  # false where two answers share one token
         case _:
             fits = target_lengths + rejected_lengths <= room_of_answers
     if not fits.any():
@@ -125,7 +125,7 @@ def _cut_answers(
 
 
 def inputs_after_turns(room: Tokens, input_lengths: Integers, spans: Spans) -> Tokens:
-    """Most input tokens of every sample that begin right after a turn; 0 where none do.
+    """Length of the longest end of each input that fits and begins right after a turn, or 0.
 
     `room`: Most input tokens that fit, shape (n_samples,). `input_lengths`: Number of input tokens
     of every sample, shape (n_samples,).
@@ -159,17 +159,17 @@ def are_long(dataset: Dataset, config: DataConfig) -> npt.NDArray[np.bool_]:
 
 
 class InputEnds:
-    """A reader of the last tokens of some inputs, where a dataset reads the first."""
+    """A reader that takes the last tokens of some inputs, not the first as a dataset does."""
 
     def __init__(self, dataset: Dataset, keeps_end: npt.NDArray[np.bool_]) -> None:
-        """Reads from `dataset`, the end of the inputs that `keeps_end` says."""
+        """Reads from `dataset`; `keeps_end` says of each sample whether its input keeps its end."""
         self._dataset, self._keeps_end = dataset, keeps_end
         self._lengths = dataset.input_lengths
 
     def read(
         self, sample_id: int, input_tokens: int, target_tokens: int
     ) -> tuple[TokenArray, TokenArray]:
-        """Reads tokens as `DatasetFile.read`, but perhaps the last ones of the input."""
+        """Reads tokens as `DatasetFile.read` does, but the last ones of inputs that keep those."""
         if not input_tokens or not self._keeps_end[sample_id]:
             return self._dataset.read(sample_id, input_tokens, target_tokens)
         length = int(self._lengths[sample_id])

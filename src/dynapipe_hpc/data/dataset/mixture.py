@@ -1,4 +1,4 @@
-"""Mixtures: the dataset from which each training sample is drawn, and its batches."""
+"""Mixtures of datasets: from which of them each training sample is drawn, and the batches."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -22,11 +22,11 @@ RATE_STEPS = 2**32
 class Mixture:
     """Datasets, and the rates at which samples are drawn from them.
 
-    Draw i from a dataset of rate r is due at (i + 1/2) / r. Draws follow each other in the order in
-    which they are due, those due at the same time in the order of their datasets. So every dataset
-    has its share of any stretch of draws, to within a few samples, and exactly in the long run. A
-    dataset with a limit of epochs is no longer drawn from once it has reached it; the others take
-    its place in proportion to their rates.
+    Draw i from a dataset of rate r is due at (i + 1/2) / r. Draws come in the order in which they
+    are due, and in the order of the datasets if they are due at the same time. So every dataset has
+    its share of any stretch of draws, to within a few samples, and exactly in the long run. Once a
+    dataset has reached its limit of epochs, it is no longer drawn from; the other datasets take its
+    place in proportion to their rates.
 
     `rates`: Share of the draws that each dataset has, > 0, together 1. `epochs`: Most epochs of
     each dataset; None for no limit. Source: Webster's method of apportionment, seat by seat; in
@@ -44,7 +44,7 @@ class Mixture:
     def from_config(
         cls, config: DataConfig, n_samples: Sequence[int], n_tokens: Sequence[int]
     ) -> Self:
-        """The mixture of a configuration, whose datasets have these usable samples and tokens.
+        """The mixture of a configuration, given each dataset's number of usable samples and tokens.
 
         Source: Raffel et al., "Exploring the Limits of Transfer Learning" (T5), JMLR 2020, section
         3.5.2: examples-proportional mixing with a limit, and a temperature after it.
@@ -69,7 +69,7 @@ class Mixture:
 
     @property
     def is_sound(self) -> bool:
-        """Whether every dataset has a size and a rate that there can be."""
+        """Whether the sizes, rates and limits of all datasets are valid."""
         columns = (self.n_samples, self.n_tokens, self.rates, self.epochs)
         numbers = (*self.n_samples, *self.n_tokens, *self.rates, *filter(None, self.epochs))
         return (
@@ -85,7 +85,7 @@ class Mixture:
 
     @property
     def token_rates(self) -> list[float]:
-        """Share of the tokens that each dataset has in the long run, while none has ended."""
+        """Share of each dataset in the tokens in the long run, before any reaches its limit."""
         sizes = zip(self.rates, self.n_tokens, self.n_samples, strict=True)
         tokens = [rate * n_tokens / n_samples for rate, n_tokens, n_samples in sizes]
         return [each / sum(tokens) for each in tokens]
@@ -113,10 +113,10 @@ class Mixture:
         return counts
 
     def draws_after(self, counts: Sequence[int], n_draws: int) -> Tokens:
-        """The dataset of each of the next draws; about `n_draws`, at least one if there is one.
+        """The dataset of each of the next draws: about `n_draws`, at least one if any is left.
 
-        `counts`: Number of draws from each dataset before them. `n_draws`: Number of draws, > 0,
-        that the rates would give.
+        `counts`: Number of earlier draws from each dataset. `n_draws`: Number of next draws, > 0,
+        to which the rates lead approximately.
         """
         active = [d for d, count in enumerate(counts) if count < self.ends[d]]
         if not active:
@@ -128,7 +128,7 @@ class Mixture:
         return datasets[np.argsort(np.concatenate(due), kind="stable")]
 
     def _due_before(self, time: float, dataset: int, count: int) -> Floats:
-        """Due times of draws from a dataset: those before a time, from number `count` on."""
+        """Due times before `time` of the draws from a dataset, from draw number `count` on."""
         rate = self.rates[dataset]
         end = int(min(self.ends[dataset], time * rate + 1))
         due = (np.arange(count, max(end, count)) + 0.5) / rate
@@ -141,7 +141,7 @@ def _share_of_size(n_samples: int, config: DataConfig) -> float:
 
 
 MIN_DRAWS, MAX_DRAWS = 2**12, 2**20
-"""Draws of a block: enough for many batches, few enough to be made while training waits."""
+"""Limits of draws per block: enough for many batches, few enough to make while training waits."""
 
 
 class MixtureBatches:
@@ -151,8 +151,8 @@ class MixtureBatches:
     before the first sample that it already has. That can only happen to batches that take more
     than a quarter of one of the datasets.
 
-    If all datasets have a limit of epochs, the batches end, too. If the last one has room left, it
-    is dropped, unless it is the only one.
+    If all datasets have a limit of epochs, the batches end, too. A last batch with room left is
+    dropped, unless it is the only one.
     """
 
     def __init__(self, mixture: Mixture, used: UsedTokens, config: DataConfig) -> None:
@@ -167,7 +167,7 @@ class MixtureBatches:
         self._counts = [[0] * len(kept)]  # draws before each block that can be asked for
 
     def block(self, number: int) -> BatchBlock:
-        """A block of batches, which do not depend on where blocks end; none after the last."""
+        """A block of batches, empty after the last; where blocks end does not change batches."""
         counts, n_draws = self._counts[number], self._n_draws
         datasets = self._mixture.draws_after(counts, n_draws)
         while (block := self._block(counts, datasets)) is None:  # a batch takes more draws
@@ -179,7 +179,7 @@ class MixtureBatches:
         return block
 
     def has_at_least(self, n_samples: int) -> bool:
-        """Whether the budget holds this many of the longest samples, before any is repeated."""
+        """Whether `n_samples` of the longest samples fit the budget before any can repeat."""
         apart = max(1, min(self._mixture.n_samples) // 4)
         return n_samples * self._longest <= self._budget and n_samples <= apart
 
@@ -200,7 +200,7 @@ class MixtureBatches:
 
 
 def _drawn_before(samples: Tokens) -> Tokens:
-    """Per draw, the last earlier draw of a sample repeated so far; see `batch_starts`."""
+    """The `earlier` of `batch_starts`, for samples in the order of drawing."""
     order = np.argsort(samples, kind="stable")
     again = np.flatnonzero(samples[order[1:]] == samples[order[:-1]])
     before = np.full(len(samples), -1, np.int64)
@@ -211,8 +211,8 @@ def _drawn_before(samples: Tokens) -> Tokens:
 class Visits:
     """Visits to the samples of a dataset; every epoch has an order of its own.
 
-    Whatever comes in the last quarter of an epoch does not come in the first quarter of the next,
-    so that a quarter of the dataset lies between two visits to a sample.
+    A sample in the last quarter of an epoch is not in the first quarter of the next, so that at
+    least about a quarter of the dataset lies between two visits to a sample.
     """
 
     def __init__(self, kept: Tokens, seed: int, dataset: int) -> None:
@@ -221,7 +221,7 @@ class Visits:
         self._order = lru_cache(maxsize=2)(self._new_order)
 
     def samples(self, first: int, n_visits: int) -> Tokens:
-        """Ids of the samples of `n_visits` visits, from number `first` on."""
+        """Ids of the samples of `n_visits` visits, from visit number `first` on."""
         parts = [np.empty(0, np.int64)]
         while n_visits:
             epoch, start = divmod(first, len(self._kept))
@@ -240,10 +240,10 @@ class Visits:
 
 
 def _keep_apart(previous: Tokens, order: Tokens) -> None:
-    """Moves what is in the last quarter of one order out of the first quarter of the next.
+    """Moves samples in the last quarter of one order out of the first quarter of the next.
 
-    It changes places with others of the middle. So the last quarter stays as it was drawn, and no
-    order depends on what was moved in the one before.
+    They change places with samples of the middle. So the last quarter stays as it was drawn, and no
+    order depends on what was moved in the order before it.
     """
     n_samples, quarter = len(order), len(order) // 4
     is_late = np.zeros(n_samples, np.bool_)

@@ -30,24 +30,24 @@ class BatchBlock:
 
     @property
     def n_batches(self) -> int:
-        """Number of batches; none in blocks after the last batch of all."""
+        """Number of batches; 0 in blocks after the very last batch."""
         return len(self.starts) - 1
 
 
 class Batches(Protocol):
-    """Global batches without end, or until datasets may not be repeated again, in blocks."""
+    """Global batches, in blocks: without end, or until all datasets reach their limit of epochs."""
 
     @property
     def samples_of_epoch(self) -> int | None:
-        """Number of samples that count as an epoch; None if every block is one."""
+        """Number of samples that count as an epoch; None if every block is an epoch."""
         ...
 
     def block(self, number: int) -> BatchBlock:
-        """Block of batches; the blocks before it have been asked for at least once."""
+        """Block of batches; callers have asked for every block before it at least once."""
         ...
 
     def has_at_least(self, n_samples: int) -> bool:
-        """Whether every batch is known to have this many samples; if not, it may have them."""
+        """Whether every batch is sure to have `n_samples` samples; if False, it still may."""
         ...
 
 
@@ -74,7 +74,7 @@ class EpochBatches:
         return BatchBlock(samples, starts if last_is_full or len(starts) == 2 else starts[:-1])
 
     def has_at_least(self, n_samples: int) -> bool:
-        """Whether the budget holds this many of the longest samples."""
+        """Whether `n_samples` of the longest samples fit the budget."""
         longest = int(self._lengths[self._kept].max())
         return n_samples * longest <= self._budget and n_samples <= len(self._kept)
 
@@ -84,10 +84,10 @@ def random_order(n_samples: int, seed: int, epoch: int, dataset: int = 0) -> Tok
 
     A `SeedSequence` joins the 32-bit words of its numbers without marking where one ends. The
     seed's upper word goes after the epoch, so that no two pairs of seed and epoch have the same
-    words; a number of the dataset that is 0 changes nothing.
+    words; a dataset number of 0 changes nothing.
 
-    It sorts raw random words, because NumPy keeps bit streams the same between versions but not
-    the result of `Generator.permutation`.
+    The order is that of raw random words, because NumPy keeps bit streams the same between
+    versions, but not the result of `Generator.permutation`.
     """
     entropy = np.random.SeedSequence([seed % 2**32, epoch, seed // 2**32, dataset])
     words = np.random.Philox(entropy).random_raw(n_samples)
@@ -100,11 +100,10 @@ def batch_starts(
 ) -> tuple[list[int], bool]:
     """Cuts samples into batches that are as large as the budget allows.
 
-    `lengths`: Number of tokens of every sample, in the order of drawing. `earlier`: Largest index
-    at which a sample, or one before it, was drawn already, for every sample; -1 if none was. A
-    batch ends before a sample that it has. None if none repeats. Returns index where each batch
-    starts, and where the last one ends, which is the end of all samples; and whether that batch has
-    no room left.
+    `lengths`: Number of tokens of every sample, in the order of drawing. `earlier`: For each draw,
+    the latest draw whose sample was drawn again by then, or -1; None if no sample repeats. A batch
+    ends before a sample that it already has. Returns the index at which each batch starts, then the
+    end of all samples, where the last batch ends; and whether the last batch has no room left.
     """
     ends = np.concatenate(([0], np.cumsum(lengths)))
     starts = [0]
@@ -118,8 +117,8 @@ def batch_starts(
 
 
 MAX_COUNTED_SAMPLES = 1 << 24
-"""Samples, with repetitions, whose batches are counted one by one. Beyond them, the number of
-batches follows from their rate, which takes seconds in place of hours."""
+"""Most samples, with repetitions, whose batches are counted one by one. Beyond them, the number of
+batches is extrapolated, which takes seconds instead of hours."""
 
 
 class TokenBudgetSampler:
@@ -130,7 +129,7 @@ class TokenBudgetSampler:
 
     Everything follows from lengths and configuration, so all ranks compute the same batches
     without communication. Any thread may ask for any iteration: the latest blocks are kept, and
-    an earlier one is recomputed when it is asked for.
+    earlier ones are recomputed on demand.
 
     Source: Jiang et al., "DynaPipe", EuroSys 2024 (Evaluation), whose global batches hold a fixed
     number of tokens rather than of samples.
@@ -160,7 +159,7 @@ class TokenBudgetSampler:
     def first_below(self, n_samples: int, n_iterations: int) -> int | None:
         """The first of `n_iterations` iterations with fewer than `n_samples` samples, or None.
 
-        Goes through the blocks, unless all batches are known to have as many.
+        Searches all blocks, unless every batch is sure to have `n_samples`.
         """
         if self._batches.has_at_least(n_samples):
             return None
@@ -179,8 +178,8 @@ class TokenBudgetSampler:
     def iterations_of_epochs(self, epochs: float) -> int:
         """Number of iterations in which training visits the samples `epochs` times.
 
-        A part of an epoch is as large a part of its batches, rounded up. An epoch of a mixture is
-        as many samples as its datasets have together.
+        A fraction of an epoch is that fraction of its batches, rounded up. An epoch of a mixture
+        has the number of samples that its datasets have together.
         """
         if n_samples := self._batches.samples_of_epoch:
             each = np.ones_like(self._used.inputs)
@@ -196,7 +195,7 @@ class TokenBudgetSampler:
         return self._first_iterations[whole] + _rounded_up(part)
 
     def iterations_of_tokens(self, tokens: int, most: int) -> int:
-        """Least number of iterations whose samples have `tokens` tokens, but at most `most`."""
+        """Least number of iterations with `tokens` tokens in their samples, but at most `most`."""
         return self._iterations_until(tokens, self._used.lengths, most)
 
     def _iterations_until(self, total: int, amounts: Tokens, most: int) -> int:
@@ -227,7 +226,7 @@ class TokenBudgetSampler:
 
 
 def _rounded_up(number: float) -> int:
-    """A number as written with decimals, rounded up: 0.1 of 10 is 1, whatever its last bit says."""
+    """A number rounded to 6 decimals, then up: an error in its last bits does not count."""
     return math.ceil(round(number, 6))
 
 
@@ -247,7 +246,7 @@ def hashes_of(sample_ids: Integers) -> Hashes:
 
 
 def are_held_out(sample_ids: Integers, share: float) -> npt.NDArray[np.bool_]:
-    """Whether each sample is held out, shape (n,); a larger share holds out the same and more.
+    """Whether each sample is held out, shape (n,); a larger share only adds held-out samples.
 
     `sample_ids`: Ids of samples, shape (n,). `share`: Expected share of held-out samples, 0 <=
     share < 1.
@@ -261,7 +260,7 @@ def evaluated_samples(
 ) -> list[Sample]:
     """The samples of an evaluation, in the order of the hashes of their ids.
 
-    `n_least`: Number of samples that are taken even if they have more tokens.
+    `n_least`: Number of samples that are taken even if they exceed `most_tokens` tokens.
     """
     ordered = sample_ids[np.argsort(hashes_of(sample_ids), kind="stable")]
     tokens = used.lengths[ordered]
@@ -272,7 +271,7 @@ def evaluated_samples(
 def in_batches(
     samples: Iterable[Sample], tokens_per_batch: int, n_least: int
 ) -> list[list[Sample]]:
-    """Consecutive batches of up to so many tokens, but of at least `n_least` samples."""
+    """Consecutive batches of up to `tokens_per_batch` tokens, but of at least `n_least` samples."""
     batches: list[list[Sample]] = [[]]
     n_tokens = 0
     for sample in samples:

@@ -1,4 +1,4 @@
-"""Chat templates: from a conversation to text, and to the parts of it that are marked."""
+"""Chat templates: from a conversation to its text, and to the marked parts of the text."""
 
 import re
 from collections.abc import Mapping
@@ -23,14 +23,14 @@ class _Generation(Extension):
     tags = {"generation"}  # noqa: RUF012 (as the library declares it)
 
     def parse(self, parser: Parser) -> nodes.Node:
-        """A block that can be told from all others."""
+        """A block that `check_template` can tell from all other blocks."""
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
         return nodes.CallBlock(nodes.Name("generation", "load"), [], [], body).set_lineno(line)
 
 
 def check_template(name: str, source: str) -> None:
-    """Refuses a template that is none, or whose marks `transformers` would misplace."""
+    """Refuses text that is no template, and templates whose marks `transformers` would misplace."""
     environment = jinja2.Environment(extensions=[_Generation, loopcontrols])  # noqa: S701 (no HTML)
     try:
         tree = environment.parse(source)
@@ -50,7 +50,7 @@ def check_template(name: str, source: str) -> None:
 _JOINED = (
     *(nodes.Macro, nodes.CallBlock, nodes.Block, nodes.FilterBlock, nodes.AssignBlock, nodes.For),
 )
-"""Parts of a template whose text may be joined before it is given out; of loops, recursive ones."""
+"""Parts of a template whose text may be joined before output; of loops, only recursive ones."""
 
 
 def _is_mark(node: nodes.Node) -> bool:
@@ -60,7 +60,7 @@ def _is_mark(node: nodes.Node) -> bool:
 DEFAULT, TOOL_USE = "default", "tool_use"
 """Names of templates, of which a tokenizer may have several."""
 _SHOWN = (("tools",), ("tool_calls",), ("parallel_tool_calls",), REASONING)
-"""Names of each field that a template must know if a conversation has it."""
+"""Fields that a template must know if a conversation has them, each with all its names."""
 _HAS_GENERATION = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
 
 
@@ -71,7 +71,7 @@ class RefusalError(InputError):
 class Rendered(NamedTuple):
     """A conversation as text.
 
-    `turn_ends`: Positions where turns of the assistant end, those that are only read included.
+    `turn_ends`: Positions where turns of the assistant end, including turns that are only read.
     """
 
     text: str
@@ -81,7 +81,7 @@ class Rendered(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ChatText:
-    """A conversation in the form that a template takes."""
+    """A conversation in the form that a template accepts."""
 
     name: str
     source: str
@@ -117,7 +117,7 @@ class ChatText:
         return self.until(len(self.messages))
 
     def answering(self, k: int, content: str) -> Self:
-        """The same with another message of the assistant in place of message `k`."""
+        """The same conversation, with `content` from the assistant as its message `k`."""
         answer = {"role": ASSISTANT, "content": content}
         return replace(self, messages=[*self.messages[:k], answer, *self.messages[k + 1 :]])
 
@@ -126,8 +126,8 @@ class ChatText:
 class ChatTemplate:
     """A Jinja template of the kind that Hugging Face's tokenizers have.
 
-    `source`: The template; empty if there are only others of a name. `tokens`: Special tokens that
-    it may name, such as `bos_token`. `named`: Templates of a name beside it, of which `tool_use` is
+    `source`: The default template; empty if there is none. `tokens`: Special tokens that templates
+    may name, such as `bos_token`. `named`: All templates that have names, of which `tool_use` is
     for conversations with tools.
     """
 
@@ -142,7 +142,7 @@ class ChatTemplate:
             check_template(self.name, source)
 
     def apply(self, conversation: Conversation) -> ChatText:
-        """A conversation in the first form that the template takes."""
+        """A conversation in the first form that the template accepts."""
         source = self._source_for(conversation)
         self._check_shown(conversation, source)
         values = {"documents": None, **dict(self.tokens), **conversation.values}
@@ -164,7 +164,7 @@ class ChatTemplate:
     def _in_any_form(
         self, source: str, values: Mapping[str, Any], messages: list[Fields]
     ) -> ChatText | RefusalError:
-        """The messages in the first form that the template takes; or its last refusal."""
+        """The messages in the first form that the template accepts; or its last refusal."""
         refusal = RefusalError()
         for form in forms_of(messages):
             chat = ChatText(self.name, source, values, form)
@@ -233,15 +233,15 @@ def _absent_content_error(messages: list[Fields], name: str) -> InputError | Non
 
 
 def _as_system(message: Fields) -> Fields:
-    """A developer's message as one of the system, as it was called before."""
+    """A developer message under the older name of its role, system; others stay as they are."""
     return {**message, "role": "system"} if message["role"] == "developer" else message
 
 
 def _compiled(source: str) -> Any:
-    """A template in the environment of `transformers`, which keeps it.
+    """A template compiled in the environment of `transformers`, which caches it.
 
     `transformers` itself also copies all values before rendering, which takes longer than
-    rendering: ours are from JSON. Values not to be printed refuse it.
+    rendering; values from JSON need no copy. Values that must not be printed raise if they are.
     """
     with optional_packages():
         from transformers.utils.chat_template_utils import _compile_jinja_template
@@ -254,9 +254,9 @@ def _rendered(template: Any, values: Mapping[str, Any], *, has_marks: bool) -> R
     blocks: list[str] = []
     marks: list[Span] = []
     with template.environment.activate_tracker(blocks, marks):
-        blocks.extend(template.generate(values))  # one by one: the tracker reads it meanwhile
+        blocks.extend(template.generate(values))  # one by one: the tracker reads the list meanwhile
     spans: list[Span] = []
-    # Without marks in others, and without those of no text.
+    # Leaves out marks inside other marks, and empty ones.
     for start, end in sorted(marks, key=lambda mark: (mark[0], -mark[1])):
         if start < end and (not spans or start >= spans[-1][1]):
             spans.append((start, end))
@@ -267,7 +267,7 @@ def forms_of(messages: list[Fields]) -> list[list[Fields]]:
     """The messages in every form that a template may take, likeliest first.
 
     Content is a list of parts, or their joined text; arguments of calls are an object, or JSON in a
-    string; content that is not there is missing, or null.
+    string; absent content is missing, or null.
     """
     forms = [messages]
     for change in (_with_joined_parts, _with_written_arguments, _with_null_content):

@@ -17,8 +17,8 @@ _PROBE = "\ue000"
 class TurnStart(NamedTuple):
     """Start of a turn in the text up to it.
 
-    `position`: Position of its first character. `unasked`: End of the generation prompt that the
-    turn does not begin with; empty if it does.
+    `position`: Position of its first character. `unasked`: End of the generation prompt that is
+    missing in the text of the turn; empty if none is.
     """
 
     position: int
@@ -26,15 +26,15 @@ class TurnStart(NamedTuple):
 
 
 def stays(text: str, longer: str) -> bool:
-    """Whether a text stays as it is in a longer one, but for blank space at its end."""
+    """Whether `longer` begins with `text`, apart from blank space at the end of `text`."""
     return not text[n_shared(text, longer) :].strip()
 
 
 def start_of_turn(chat: ChatText, k: int) -> TurnStart:
     """The start of turn `k` in the text of the messages up to it.
 
-    It follows the generation prompt. If that holds more than the template writes before an answer,
-    such as an opening of reasoning, it follows what is written before any answer.
+    It follows the generation prompt. If that prompt holds more than the template writes before an
+    answer, such as an opening of reasoning, it follows what the template writes before any answer.
 
     Raises `RefusalError`: The template refuses the messages up to the turn. Raises `InputError`:
     The template changes the messages before it.
@@ -50,7 +50,7 @@ def start_of_turn(chat: ChatText, k: int) -> TurnStart:
     before = chat.until(k).text if k else ""
     if start >= len(before.rstrip()):
         return TurnStart(start, prompt[start:])
-    if chat.has_marks:  # which say themselves what is trained
+    if chat.has_marks:  # the marks say what is trained
         return TurnStart(start, "")
     raise unlocated_error(chat, k)
 
@@ -58,8 +58,8 @@ def start_of_turn(chat: ChatText, k: int) -> TurnStart:
 def locate_in_whole(chat: ChatText, k: int) -> Span:
     """The place of turn `k` in the text of all messages.
 
-    A turn that is rendered differently there spans what another answer would change; its end marker
-    is included if the template writes the same one as after the last turn.
+    A turn that is rendered differently there spans the text that another answer would change. Its
+    end marker is included if the template writes the same one after the last turn.
     """
     whole = chat.whole().text
     try:
@@ -80,7 +80,7 @@ def locate_in_whole(chat: ChatText, k: int) -> Span:
 def unlocated_error(chat: ChatText, k: int) -> InputError:
     """The error that a turn cannot be located."""
     return InputError(
-        f"{chat.name} renders messages before and after messages[{k}] otherwise when it follows, "
+        f"{chat.name} renders messages before and after messages[{k}] differently without it, "
         "so that what the assistant wrote cannot be located; mark it with {% generation %} in a "
         "copy of the template: preprocess --template FILE"
     )
@@ -90,9 +90,9 @@ class Turns(StrEnum):
     """Samples of a conversation whose turns change when more turns follow.
 
     Attributes:
-        EACH: One for each such turn, with the text up to it, as the model sees it when it answers.
-        LAST: One of all text, of which only the last turn is trained.
-        WHOLE: One of the whole text, of which all turns are trained as they stand there.
+        EACH: A sample for each such turn: the text up to it, as the model sees it when it answers.
+        LAST: One sample of the complete text, in which only the last turn is trained.
+        WHOLE: One sample of the complete text, in which all turns are trained as they stand there.
     """
 
     EACH = "each"
@@ -101,7 +101,7 @@ class Turns(StrEnum):
 
 
 class TurnSamples(NamedTuple):
-    """Samples of one conversation, and what is to be said of them."""
+    """Samples of one conversation, and notes about them for the user."""
 
     samples: list[Rendered]
     notes: AbstractSet[str]
@@ -110,9 +110,9 @@ class TurnSamples(NamedTuple):
 def turn_samples(conversation: Conversation, chat: ChatText, turns: Turns) -> TurnSamples:
     """Samples of a conversation.
 
-    What the assistant wrote is in the `{% generation %}` blocks of the template. In one without
-    such blocks, it is what a turn adds to the text of the messages before it with the generation
-    prompt.
+    What the assistant wrote is in the `{% generation %}` blocks of the template. Without such
+    blocks, it is the text that a turn adds to the text of the messages before it, rendered with the
+    generation prompt.
     """
     made = _each(conversation, chat) if turns is Turns.EACH else _one(conversation, chat, turns)
     samples = [sample for sample in made.samples if sample.spans]
@@ -122,7 +122,7 @@ def turn_samples(conversation: Conversation, chat: ChatText, turns: Turns) -> Tu
 
 
 def _each(conversation: Conversation, chat: ChatText) -> TurnSamples:
-    """A sample for each turn that changes; turns that stay as they are share one."""
+    """A sample for each turn that changes; turns that stay as they are share a sample."""
     samples = [Rendered("", [])]
     notes: set[str] = set()
     refusal: RefusalError | None = None

@@ -20,9 +20,9 @@ CONTEXT = (
     *("system", "history", "tools", "functions"),
     *("chat_template_kwargs", "parallel_tool_calls"),
 )
-"""Fields beside the messages, or beside a pair."""
+"""Fields that a record may have beside its messages, or beside its pair."""
 RESERVED = ("messages", "tools", "add_generation_prompt")
-"""Values of a template that no other may hide."""
+"""Names of template values that no field of a record may replace."""
 Fields = dict[str, Any]
 
 
@@ -55,7 +55,7 @@ class Texts:
     context: Conversation
 
     def as_conversations(self) -> tuple[Conversation, ...]:
-        """The same as messages of the user, unless there is no prompt, and of the assistant."""
+        """A conversation per answer: a message of the user, if any, and one of the assistant."""
         before = self.context.messages
         both = (question_and_answer(self.prompt, answer) for answer in self.answers)
         return tuple(replace(self.context, messages=[*before, *messages]) for messages in both)
@@ -66,7 +66,7 @@ Content = Texts | tuple[Conversation, ...]
 
 
 def n_shared(one: Sequence[object], other: Sequence[object]) -> int:
-    """Number of messages, characters or tokens that both begin with."""
+    """Number of equal messages, characters or tokens at the start of both."""
     if other[: len(one)] == one:
         return len(one)
     both = zip(one, other, strict=False)
@@ -94,9 +94,9 @@ def conversation_from(record: Mapping[str, Any], prompt: str, completion: str) -
 
 
 def context_of(record: Mapping[str, Any]) -> Conversation:
-    """Fields beside the messages, or beside a pair: what is before them, tools, values."""
+    """The context of a record's messages or pair: messages before them, tools, template values."""
     messages: list[Fields] = []
-    if record.keys().isdisjoint(CONTEXT):  # as nearly always, and to look at each takes time
+    if record.keys().isdisjoint(CONTEXT):  # nearly always, and looking at each takes time
         return Conversation(messages)
     if system := text_of(record, SYSTEM, ""):
         messages.append({"role": SYSTEM, "content": system})
@@ -121,7 +121,7 @@ def check_no_context(record: Mapping[str, Any]) -> None:
 
 
 def question_and_answer(question: str, answer: str) -> list[Fields]:
-    """Messages of the user, unless there is no question, and of the assistant."""
+    """A message of the user, unless the question is empty, and one of the assistant."""
     asking = [{"role": "user", "content": question}] if question else []
     return [*asking, {"role": ASSISTANT, "content": answer}]
 

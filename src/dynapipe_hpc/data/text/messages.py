@@ -18,16 +18,16 @@ from dynapipe_hpc.data.text.record_fields import (
 Fields = dict[str, Any]
 ASSISTANT = "assistant"
 CALLS = ("function_call", "tool_call")
-"""Roles whose content is a call of a tool as JSON."""
+"""Roles whose content is a tool call as JSON."""
 ROLES = {
     "human": "user",
     **dict.fromkeys(("gpt", "chatgpt", "bing", "bard", "model", *CALLS), ASSISTANT),
     **dict.fromkeys(("observation", "function", "function_response", "tool_response"), "tool"),
 }
-"""Names of roles in ShareGPT, LLaMA-Factory, ms-swift and older files, where they differ."""
+"""Roles by their other names in ShareGPT, LLaMA-Factory, ms-swift and older files."""
 KNOWN_ROLES = {*ROLES, *ROLES.values(), "system", "developer"}
 REASONING = ("reasoning_content", "thinking", "reasoning")
-"""Names of one field, of which a template reads one."""
+"""Names of the field with the reasoning; a template reads one of them."""
 FLAGS = ("weight", "train", "loss")
 """Fields that say whether a turn is trained."""
 _MEDIA = ("image", "video", "audio", "file")
@@ -65,9 +65,9 @@ class Arguments(dict[str, Any]):
 class Message(NamedTuple):
     """A message as a template takes it.
 
-    `is_call`: Whether a role of its own said that it is a call; several in a row are one message.
-    `has_known_role`: Whether its role is known, as one of ShareGPT must be; a template would write
-    any other as it is.
+    `is_call`: Whether its role is one of `CALLS`; several such messages in a row are joined.
+    `has_known_role`: Whether its role is known, as ShareGPT's must be; a template would write an
+    unknown role as it is.
     """
 
     fields: Fields
@@ -148,7 +148,7 @@ def _reasoning(message: Fields, name: str) -> str | None:
 
 
 def _calls_in(content: object, name: str) -> list[Any]:
-    """Calls of tools written as JSON: one, or a list."""
+    """Tool calls written as JSON: a single call, or a list."""
     try:
         calls = json.loads(content) if isinstance(content, str) else None
     except (ValueError, RecursionError):

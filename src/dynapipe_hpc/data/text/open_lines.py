@@ -1,4 +1,4 @@
-"""Lines of any source or a part of it: text, also compressed, arrays, tables, standard input."""
+"""Lines of any source or a part of it: text (or compressed), JSON arrays, tables, or stdin."""
 
 import codecs
 import io
@@ -24,9 +24,9 @@ STDIN = Path("-")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _GZIP = b"\x1f\x8b"
 _ZSTD = (b"\x28\xb5\x2f\xfd", *(bytes([kind, 0x2A, 0x4D, 0x18]) for kind in range(0x50, 0x60)))
-"""A frame of text, and frames that are skipped: those that pzstd writes before each."""
+"""First bytes of frames of text, and of skippable frames, which pzstd writes before them."""
 _MAX_ZSTD_WINDOW = 1 << 31
-"""Largest window in bytes, that of `zstd --long=31`; a frame takes what it names."""
+"""Largest window in bytes, as of `zstd --long=31`; a frame takes only the size that it names."""
 _PARQUET, _ARROW_FILE, _ARROW_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
 _TABLES = (_PARQUET, _ARROW_FILE, _ARROW_STREAM)
 _GZIP_BITS = 31
@@ -35,12 +35,12 @@ _PEEKED = 1 << 10
 _FILLED = re.compile(r"\S")
 _PACKED_BYTES = 1 << 14
 _ROWS_AT_A_TIME = 256
-"""A row takes much more memory as Python's objects than in a table."""
+"""Rows to convert at a time: as Python objects they take much more memory than in a table."""
 
 
 @contextmanager
 def open_lines(path: Path) -> Iterator["LineFile"]:
-    """Opens a source, whose kind its first bytes say.
+    """Opens a source; its first bytes tell its kind.
 
     Raises `OSError`: The source cannot be read. Raises `InputError`: It is compressed or a table,
     and damaged; or reading it needs another package.
@@ -138,8 +138,8 @@ def _next_filled(text: str, start: int) -> int:
 class _Frames(io.RawIOBase):
     """Text of all frames of zstd, or members of gzip, one after the other.
 
-    Zeros may follow them, as tapes and some tools write to fill a block.
-    The reader of the zstd library takes a file that was cut for a complete one.
+    Zeros may follow each, which tapes and some tools write to fill a block.
+    The zstd library's own reader would take a truncated file for a complete one.
     """
 
     def __init__(
@@ -191,7 +191,7 @@ class _Records:
 
 
 def _no_text(value: object) -> dict[str, str]:
-    """An object in place of a value that JSON lacks, such as a date: it is in the way of nobody."""
+    """An object in place of a value that JSON lacks, such as a date in a field not used."""
     return {"type": type(value).__name__}
 
 
@@ -217,7 +217,7 @@ def _rows(path: Path, file: BinaryIO, start: bytes) -> Iterator[dict[str, Any]]:
 
 
 def _without_padding(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row whose objects have no fields that are null; columns that are null stay."""
+    """A row without null fields in its objects; columns that are null stay."""
     return {name: _without_nulls(value) for name, value in row.items()}
 
 
@@ -232,7 +232,7 @@ def _without_nulls(value: Any) -> Any:
 
 
 LineFile = io.BufferedReader | _Records
-"""Lines as bytes, each with its end but perhaps the last."""
+"""Lines as bytes, each with its line end, except perhaps the last."""
 
 
 @dataclass(frozen=True, slots=True)

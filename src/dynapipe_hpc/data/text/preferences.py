@@ -36,11 +36,11 @@ _DEGREE = "overall_preference"
 _SCORE, _RESPONSE = "overall_score", "response"
 _PRINTED_MESSAGES = re.compile(r"\s*(array\()?(\{'messages': )?\[\{'(role|from|content|value)': ")
 _LIKE_PROMPTS = ("question", "query", "input")
-"""Fields in which other data sets have the prompt, without which answers mean something else."""
+"""Fields that hold the prompt in other data sets; without it, answers mean something else."""
 
 
 def with_usual_names(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A preference pair of OpenAI, HelpSteer, NeMo or StackExchange under the names of TRL."""
+    """A pair of OpenAI, HelpSteer, NeMo or StackExchange with the names of TRL's fields."""
     if not record.keys().isdisjoint((PROMPT, *ANSWERS)):
         return record
     shared: Mapping[str, Any] = {}
@@ -57,7 +57,7 @@ def with_usual_names(record: Mapping[str, Any]) -> Mapping[str, Any]:
             "context": prompt,
             "response1": one,
             "response2": two,
-            "overall_preference": int(degree),  # of the second
+            "overall_preference": int(degree),  # for the second
         }:
             chosen, rejected = (two, one) if degree > 0 else (one, two)
         case {"context": prompt, "completions": list(ranked)} if _are_ranked(ranked):
@@ -87,8 +87,8 @@ def text_preference(record: Mapping[str, Any]) -> Texts:
     """The pair of texts in a record.
 
     Its prompt is `prompt`, or an instruction as Alpaca has it, or else what both answers begin
-    with, up to the last blank before they differ. Of rated answers, the pair is of the best and the
-    worst.
+    with, up to the last blank before they differ. The best and the worst of rated answers make the
+    pair.
     """
     is_rated = COMPLETIONS in record and CHOSEN not in record
     _check_fields(record, needs_answers=not is_rated)
@@ -265,20 +265,20 @@ def _repeats(
 ) -> bool:
     """Whether the messages of an answer begin with those before it.
 
-    A prompt as text is often there as the first of the messages, perhaps in other words.
+    A text prompt is often repeated as the first message, perhaps in other words.
     """
     if _role(answer[0]) == ASSISTANT or all(_role(message) == SYSTEM for message in before):
         return False
     if isinstance(record.get(PROMPT), str) or list(answer[: len(before)]) == list(before):
         return True
     raise InputError(
-        f"field '{name}' is a conversation that begins otherwise than the messages that the record "
-        "has before the answers; leave these, or all but the last message of both answers, out"
+        f"field '{name}' is a conversation that does not begin with the messages that the record "
+        "has before the answers; remove these, or all but the last message of both answers"
     )
 
 
 def _role(message: Any) -> str | None:
-    """Role of a message in either spelling, as far as it says whether it is an answer."""
+    """Role of a message, or None; the role of an answer is ASSISTANT in either spelling."""
     if not isinstance(message, dict):
         return None
     fields: Fields = message

@@ -20,7 +20,7 @@ from dynapipe_hpc.data.text.tokenize_lines import TokenizePool, open_pool
 SOURCE_SUFFIXES = frozenset(
     (".jsonl", ".json", ".txt", ".csv", ".tsv", ".parquet", ".arrow", ".gz", ".zst")
 )
-"""Ends of names of sources, which no dataset has."""
+"""Suffixes of the names of sources, which no dataset has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def preprocess(
 
 
 def check_dataset_output(output: Path, sources: Sequence[Path], force: bool) -> None:
-    """Checks, before the work starts, that a dataset can be written and may be."""
+    """Checks, before the work starts, that a dataset can and may be written."""
     check_output(output, sources, DATASET, force)
     if (suffix := output.suffix.lower()) in SOURCE_SUFFIXES:
         raise InputError(
@@ -156,7 +156,7 @@ def header_of(recipe: Recipe, sources: Sequence[Path]) -> DatasetHeader:
 
 
 def total_bytes(sources: Sequence[Path]) -> int | None:
-    """Bytes of text in all sources; None if that is unknown, as of a pipe or compressed text."""
+    """Bytes of text in all sources; None if that is unknown, as for a pipe or compressed text."""
     sizes = [_text_bytes(source) for source in sources]
     return None if None in sizes else sum(filter(None, sizes))
 

@@ -1,4 +1,4 @@
-"""The recipe by which lines of text become samples, and a prompt the tokens of one."""
+"""The recipe by which lines of text become samples, and a prompt becomes tokens."""
 
 import json
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ class Recipe:
 
     @property
     def settings(self) -> list[object]:
-        """Settings that change the samples of a text, as values of JSON."""
+        """Settings that change the samples of a text, as JSON values."""
         tokenizer = self.tokenizer
         return [
             tokenizer.sha256,
@@ -60,10 +60,10 @@ def recipe_of(
 ) -> Recipe:
     """The recipe for records of a format.
 
-    Conversations are rendered by a chat template: the one named, or else the tokenizer's. Pairs are
-    rendered, as a message of the user and one of the assistant, by a template that is named.
-    Rendered text begins with what its template writes, so no other token comes before it, unless
-    one is named, or the tokenizer is that of an encoder-decoder model.
+    Conversations are rendered by the chat template that is named, or else by the tokenizer's. Pairs
+    are rendered only by a named template, as a message of the user and one of the assistant.
+    Rendered text begins with what its template writes, so no start token comes before it, unless
+    one is named, or the tokenizer belongs to an encoder-decoder model.
 
     `files`: Files of the tokenizer; None for bytes. `turns`: Samples of conversations whose turns
     change when more turns follow. `names_start`: Whether the start token was named rather than
@@ -104,8 +104,8 @@ def _template(files: TokenizerFiles | None, path: Path | None) -> ChatTemplate |
 def format_of_sources(sources: Sequence[Path], fields: PairFields) -> RecordFormat:
     """The format of the records of all sources, by the first line of each.
 
-    Pipes cannot be looked into without losing what is read; they are taken to be as the others are,
-    or as pairs.
+    A look into a pipe would lose what is read; pipes are taken to have the format of the other
+    sources, or pairs.
     """
     formats: dict[RecordFormat, Path] = {}
     for source in sources:

@@ -9,7 +9,7 @@ from typing import Any
 from dynapipe_hpc.data.errors import InputError, quoted
 
 MAX_NAMES = 8
-"""Names of fields or roles that a message lists."""
+"""Most names of fields or roles that an error message lists."""
 
 
 class RecordFormat(StrEnum):
@@ -17,8 +17,8 @@ class RecordFormat(StrEnum):
 
     Attributes:
         PAIRS: An input and a target, in fields of any name.
-        ALPACA: `instruction`, `input` (may be missing or empty) and `output`, or as Dolly calls
-            them, `context` and `response`.
+        ALPACA: `instruction`, `input` (may be missing or empty) and `output`; Dolly calls the last
+            two `context` and `response`.
         MESSAGES: A conversation: `messages` of `role` and `content` (OpenAI), or `conversations` of
             `from` and `value` (ShareGPT), or `prompt` and `completion` of messages (TRL).
         TEXT: `text`, all of which is the target.
@@ -75,8 +75,8 @@ REFUSED: Mapping[str, Mapping[str, str]] = {
         }
     ),
 }
-"""Fields that have a meaning for whoever wrote them, which training cannot honour, and why not;
-data/README.md has those that are used. Others are ignored, or in messages left to the template."""
+"""Fields whose meaning training cannot honour, and why not. data/README.md lists the fields that
+are used. All other fields are ignored, or in messages left to the template."""
 
 
 def check_fields(fields: Mapping[str, Any], place: str, prefix: str = "") -> None:
@@ -149,7 +149,7 @@ def kind_of(value: object) -> str:
 
 
 def texts_in(value: object) -> Iterator[str]:
-    """All texts in a JSON value, however deep; names of fields, too, which a template may write."""
+    """All texts in a JSON value, however deep; also names of fields, which a template may write."""
     left = [value]
     while left:
         match left.pop():
@@ -162,7 +162,7 @@ def texts_in(value: object) -> Iterator[str]:
 
 
 def check_text(name: str, text: str) -> None:
-    """Refuses a text that cannot be written."""
+    """Refuses a text that cannot be encoded."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -170,13 +170,13 @@ def check_text(name: str, text: str) -> None:
 
 
 def check_texts(name: str, value: object) -> None:
-    """Refuses texts that cannot be written, however deep in a value."""
+    """Refuses texts that cannot be encoded, however deep in a value."""
     for text in texts_in(value):
         check_text(name, text)
 
 
 def listed(names: Collection[str]) -> str:
-    """Names for a message, of which there may be many."""
+    """Names for an error message, at most `MAX_NAMES` of them."""
     shown = ", ".join(map(quoted, islice(names, MAX_NAMES)))
     more = len(names) - MAX_NAMES
     return f"{shown}, {more} more" if more > 0 else shown or "no fields"

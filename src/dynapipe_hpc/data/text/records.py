@@ -1,4 +1,4 @@
-"""Records: the shapes in which people keep samples, and what training takes of them."""
+"""Records: the shapes in which people keep samples, and what training takes from them."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -45,7 +45,7 @@ class PairFields:
 
 PAIR_FIELDS = PairFields()
 PROMPT_FIELDS = PairFields("prompt", "completion")
-"""TRL's, which may be texts or lists of messages."""
+"""TRL's fields of a pair, which hold texts or lists of messages."""
 
 
 Record = Mapping[str, Any]
@@ -62,7 +62,7 @@ def formats_of_record(record: object, fields: PairFields) -> list[RecordFormat]:
 
 
 def sample_of(record: Record, record_format: RecordFormat, fields: PairFields) -> Content:
-    """Takes of a record what is trained."""
+    """Takes from a record what is trained."""
     if record_format in (RecordFormat.MESSAGES, RecordFormat.PAIRS, RecordFormat.ALPACA):
         check_fields(record, "record")
     return READERS[record_format](record, fields)
@@ -128,14 +128,14 @@ SURE: Mapping[RecordFormat, Callable[[Record, PairFields], bool]] = {
     RecordFormat.MESSAGES: lambda record, fields: _message_fields(record, fields) is not None,
     RecordFormat.PAIRS: _has_prompt,
 }
-"""Whether a record is of a format, and of no other, in this order."""
+"""Tests, in this order, by which a record is of one format and no other."""
 LIKELY: Mapping[RecordFormat, Callable[[Record, PairFields], bool]] = {
     RecordFormat.PAIRS: lambda record, fields: fields.inputs in record or fields.targets in record,
     RecordFormat.MESSAGES: lambda record, _: "messages" in record or CONVERSATIONS in record,
     RecordFormat.ALPACA: lambda record, _: "instruction" in record,
     RecordFormat.TEXT: lambda record, _: "text" in record,
 }
-"""Whether a record may be of a format, likeliest first."""
+"""Tests by which a record may be of a format, likeliest first."""
 READERS: Mapping[RecordFormat, Callable[[Record, PairFields], Content]] = {
     RecordFormat.CHAT_PREFERENCES: lambda record, _: chat_preference(with_usual_names(record)),
     RecordFormat.PREFERENCES: lambda record, _: text_preference(with_usual_names(record)),
@@ -188,11 +188,11 @@ _NAMES = {
 
 
 class FormatError(InputError):
-    """Records of another format than the one asked for; names it, and the remedy."""
+    """The records have another format than the one asked for; names it, and the remedy."""
 
 
 def check_first_line(path: Path, line: bytes, expected: RecordFormat, fields: PairFields) -> None:
-    """Recognizes files of another format than expected by their first line that is not blank."""
+    """Refuses files of another format than expected, by their first line that is not blank."""
     for signature, what in _SIGNATURES.items():
         if line.startswith(signature):
             raise FormatError(f"the file {what}")

@@ -15,7 +15,7 @@ from dynapipe_hpc.data.text.recipe import Recipe
 
 MIN_PART_BYTES = 8 << 20
 _SAMPLES_VERSION = 3
-"""Grows where the same text makes other samples than before, so that older shards are not used."""
+"""Raised when the same text makes other samples than before, so that older shards are not used."""
 MAX_PARTS = 1024
 _ALONE = "run dynapipe-hpc preprocess without mpiexec or srun"
 

@@ -1,4 +1,4 @@
-"""A dataset as text: its summary, and samples with what is trained told apart."""
+"""A dataset as text: its summary, and samples with trained and read tokens apart."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # a library that the summary does without
 
 _BYTES = "bytes"
 _USES = ("read", "trained", "chosen", "rejected")
-"""Uses of tokens: they are only read, or trained, those of a preference pair as either answer."""
+"""Uses of tokens: only read, or trained; in a preference pair, trained as either answer."""
 _READ, _TRAINED, _CHOSEN, _REJECTED = range(len(_USES))
 
 
@@ -108,7 +108,7 @@ Lengths = npt.NDArray[np.int64]
 def describe_dataset(path: Path) -> str:
     """Counts, length percentiles per task and a histogram of lengths, in tokens.
 
-    A length is that of input and target together, of a preference pair that of prompt and answers.
+    A length counts input and target together; in a preference pair, the prompt and both answers.
     """
     with DatasetFile(path) as dataset:
         lengths = sum(_stored(dataset).values(), np.zeros(dataset.n_samples, np.int64))

@@ -35,8 +35,8 @@ from dynapipe_hpc.data.trained_tokens import Span
 class TokenSample(NamedTuple):
     """Tokens of a sample; the target begins with the last trained turn.
 
-    `spans`: What is trained; none if that is the target. `rejected`: The rejected answer of a
-    preference pair, whose target is the chosen one.
+    `spans`: Spans of trained tokens; empty if the target is trained. `rejected`: The rejected
+    answer of a preference pair, whose target is the chosen one.
     """
 
     inputs: Sequence[int]
@@ -46,7 +46,7 @@ class TokenSample(NamedTuple):
 
 
 def check_special_tokens(conversation: Conversation, tokenizer: Tokenizer) -> None:
-    """Refuses messages that spell a special token, unless they may."""
+    """Refuses messages that spell a special token, unless --special-tokens accepts it."""
     if tokenizer.special_tokens:
         return
     for text in texts_in(conversation.all_values):
@@ -74,7 +74,7 @@ def chat_sample(ids: Sequence[int], spans: Sequence[Span], tokenizer: Tokenizer)
     for start, end in spans:
         if start == end:  # text of which the tokenizer makes no token
             continue
-        if merged and start < merged[-1][1]:  # a token of both
+        if merged and start < merged[-1][1]:  # one token belongs to both spans
             merged[-1] = (merged[-1][0], end)
         else:
             merged.append((start, end))
@@ -93,7 +93,7 @@ def chat_sample(ids: Sequence[int], spans: Sequence[Span], tokenizer: Tokenizer)
 def render_pair(chats: Sequence[Conversation], template: ChatTemplate) -> list[Rendered]:
     """Texts of the conversations of a pair, whose answers begin after the generation prompt.
 
-    An answer is all that follows the prompt, messages of others than the assistant included.
+    An answer is all that follows the prompt, including messages that the assistant did not write.
     """
     n_before = n_shared(*(chat.messages for chat in chats))
     texts = []
@@ -102,8 +102,8 @@ def render_pair(chats: Sequence[Conversation], template: ChatTemplate) -> list[R
         text, start = chat.whole().text, start_of_turn(chat, n_before).position
         if text[:start] != chat.until(n_before + 1).text[:start]:
             raise InputError(
-                f"{template.name} writes messages otherwise when others follow, so that an answer "
-                "of several messages does not go on from its prompt; keep one message of each "
+                f"{template.name} writes messages differently when more follow, so that an answer "
+                "of several messages does not continue its prompt; keep one message of each "
                 "answer, or name another template: preprocess --template FILE"
             )
         if start >= len(text):
@@ -111,16 +111,16 @@ def render_pair(chats: Sequence[Conversation], template: ChatTemplate) -> list[R
         texts.append(Rendered(text, [(start, len(text))], (len(text),)))
     one, other = (text.text[: text.spans[0][0]] for text in texts)
     if one != other:
-        raise InputError(f"{template.name} writes the prompt otherwise before the other answer")
+        raise InputError(f"{template.name} writes the prompt differently before the other answer")
     return texts
 
 
 def pair_sample(
     chosen: tuple[Sequence[int], int], rejected: tuple[Sequence[int], int], tokenizer: Tokenizer
 ) -> TokenSample:
-    """Tokens of a preference pair, of the tokens of both texts and where each answer begins.
+    """Sample of a preference pair, from both texts' tokens and the index where each answer begins.
 
-    The prompt is what both begin with, up to the first token of an answer.
+    The prompt is what both texts begin with, at most up to the first token of an answer.
     """
     (one, cut), (other, other_cut) = chosen, rejected
     n = n_shared(one[:cut], other[:other_cut])
@@ -142,8 +142,8 @@ _SPELLED = "a special token is spelled, and stays text; --special-tokens makes i
 class BadLine:
     """A line that is not a valid sample.
 
-    `number`: Number of the line in the part, from 1. `is_format`: Whether the complete file is of
-    another format, and the reason names the remedy.
+    `number`: Number of the line in the part, from 1. `is_format`: Whether the complete file has
+    another format; the reason then names the remedy.
     """
 
     part: TextPart
@@ -160,7 +160,7 @@ class BadLine:
 class TokenizedLines:
     """The result of tokenizing some lines.
 
-    `n_bytes`: Size in bytes of all lines in the file. `n_records`: Number of the good lines; a
+    `n_bytes`: Size in bytes of all lines in the file. `n_records`: Number of good lines; a
     conversation may make several samples.
     """
 
@@ -258,7 +258,7 @@ def _rendered(
 
 
 def _tokenized(texts: Sequence[_Text], recipe: Recipe) -> Iterator[list[TokenSample] | InputError]:
-    """Samples of all texts, in order; of one that has a bad sample, the reason."""
+    """Samples of all texts, in order; for a text with a bad sample, the error instead."""
     has_pairs = recipe.format.has_pairs
     for marked in _marked([text.content for text in texts], recipe.tokenizer):
         try:
@@ -309,7 +309,7 @@ def _parse(line: bytes) -> dict[str, Any]:
 
 
 MAX_TMPDIR_BYTES = 75
-"""Longest TMPDIR in which the path of a socket has 107 bytes, the most that Linux takes."""
+"""Longest TMPDIR, in bytes: a socket's path in it has the 107 bytes that Linux takes at most."""
 
 
 TokenizePool = Callable[[Iterable[Lines]], Iterator[TokenizedLines]]
@@ -363,7 +363,7 @@ def _by_workers(
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Blocks signals: a process that is not yet registered would be waited for forever.
+    """Blocks signals: after one, a process not yet registered would be waited for forever.
 
     Processes that start inside keep them blocked. Ctrl-C reaches every process of the terminal,
     but only the first one handles it and ends the others.

@@ -1,4 +1,4 @@
-"""Files of a tokenizer, read and checked: those of a folder by `transformers`."""
+"""Files of a tokenizer, read and checked; `transformers` reads the files of a folder."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ class TokenizerFiles:
     `vocabulary_sha256`: SHA-256 of the tokens and ids in these files; empty if it is not known.
     `has_no_start`: Whether the files say that there is no token before text (Qwen). `adds_start`:
     Whether they say that a token comes before text; None if they do not say. `transformers`:
-    Version of `transformers` that made the tokenizer; empty for none.
+    Version of `transformers` that loaded the tokenizer; empty if none did.
     """
 
     name: str
@@ -98,7 +98,7 @@ def _read_folder(folder: Path) -> TokenizerFiles:
     if isinstance(templates, str):
         templates = {"default": templates}
     is_encoder_decoder = of_model.get("is_encoder_decoder")
-    # A T5's has neither a template nor this key.
+    # The tokenizer of a T5 has neither a template nor this key.
     is_of_decoder = bool(templates) or "add_eos_token" in config
     ids = vocabulary.ids
     return TokenizerFiles(

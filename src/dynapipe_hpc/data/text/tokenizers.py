@@ -30,7 +30,7 @@ class Tokenizer:
         name: Name that the dataset records as the origin of its tokens.
         sha256: SHA-256 of everything that determines the token ids, in hexadecimal.
         vocabulary_sha256: SHA-256 of the tokens and ids in its files; empty if they are not known.
-        transformers: Version of `transformers` that made the tokenizer; empty for none.
+        transformers: Version of `transformers` that loaded the tokenizer; empty if none did.
         vocab_size: Largest token id + 1, added tokens included.
         eos_id: The token that ends every target.
         start_id: The token that models read before every sample; None if samples begin with their
@@ -72,7 +72,7 @@ class Tokenizer:
         return [
             (
                 data := text.encode(),
-                # Of ASCII every character is a token.
+                # In ASCII text every character is a token.
                 list(spans)
                 if len(data) == len(text)
                 else [(len(text[:a].encode()), len(text[:b].encode())) for a, b in spans],
@@ -167,11 +167,11 @@ def load_tokenizer(
 def _default_ends(files: TokenizerFiles, eos_id: int) -> tuple[int | None, int | None]:
     """The tokens that a model was trained to read before every sample and after every input.
 
-    A tokenizer that ends text, as T5's does, belongs to an encoder-decoder model, unless it is
-    known otherwise: its inputs end like that, and its decoder begins with the token of padding. One
-    that puts a token before text, as Llama's does, gives the start token, which may be that of the
-    end. Where it adds nothing, the end-of-sequence token is also the start token, as in a GPT-2,
-    unless its files have another one or none (Qwen).
+    A tokenizer that appends an end token, as T5's does, belongs to an encoder-decoder model, unless
+    its files say otherwise: inputs end with that token, and the decoder begins with the padding
+    token. If it puts a token before text, as Llama's does, that is the start token, even if it is
+    the end token. If it adds nothing, the end-of-sequence token is also the start token, as in a
+    GPT-2, unless its files name another one, or none (Qwen).
     """
     model = files.model
     text = model.encode(model.id_to_token(eos_id))  # which every tokenizer makes a token of
@@ -189,10 +189,10 @@ def _default_ends(files: TokenizerFiles, eos_id: int) -> tuple[int | None, int |
 
 
 def encode_answers(texts: Sequence[tuple[str, str]], tokenizer: Tokenizer) -> list[Marked]:
-    """Token ids of prompts and answers, which the end token ends; answers are marked.
+    """Token ids of prompts with answers and the end token after them; answers are marked.
 
-    Both are split as one text, and a token of both is of the answer. What an encoder reads is a
-    text of its own.
+    Both are tokenized as one text, and a token that spans both counts as answer. For an
+    encoder-decoder model they are tokenized as two texts.
     """
     if (input_end := tokenizer.input_end_id) is not None:
         prompts = tokenizer.encode([prompt for prompt, _ in texts])
@@ -225,7 +225,7 @@ def _tokens_of(encoded: tokenizers.Encoding, span: Span) -> Span:
         return len(encoded), len(encoded)
     back = (encoded.char_to_token(at) for at in reversed(range(*span)))
     last = next(token for token in back if token is not None)
-    # Of a character that is several tokens, the library finds the first.
+    # If a character is several tokens, the library finds only the first.
     while (held := encoded.token_to_chars(last + 1)) and held[0] < span[1]:
         last += 1
     return first, last + 1
