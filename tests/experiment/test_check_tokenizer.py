@@ -17,7 +17,9 @@ from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import load_config
 
-OTHERS = r"of the tokenizer (bytes|other) \(.* tokens\), not of that of model.init_from = .*model'"
+OTHERS = (
+    r"were made by (bytes|other) \(.* tokens\), not by the tokenizer of model.init_from = .*model'"
+)
 EMBEDDING_ROWS = 300
 
 

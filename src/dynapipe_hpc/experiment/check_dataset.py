@@ -25,9 +25,9 @@ if TYPE_CHECKING:  # HDF5, which plans of lengths do without
 def check_dataset(config: ExperimentConfig, origin: Origin | None, dataset: Dataset) -> None:
     """Refuses datasets that the model of an experiment cannot be trained on.
 
-    `origin` is the model that it begins with, if it names one.
+    `origin` is the model that the experiment begins with, if it names one.
     """
-    # The tokenizer first: with another one, other numbers of tokens are not the fault.
+    # The tokenizer first: a different number of tokens may only follow from a different tokenizer.
     if config.data.check_tokenizer and origin:
         _check_tokenizer(origin, dataset)
     _check_vocabulary(config, dataset)
@@ -83,9 +83,9 @@ def _check_tokenizer(origin: Origin, dataset: Dataset) -> None:
     for file in dataset.files:
         if not _is_same(file.header, of_model):
             raise InputError(
-                f"{file.path}: its tokens are of the tokenizer {file.header.tokenizer_name} "
-                f"({file.header.vocab_size:,} tokens), not of that of model.init_from = "
-                f"'{origin.folder}' ({of_model.name}), to which the same ids mean other "
+                f"{file.path}: its tokens were made by {file.header.tokenizer_name} "
+                f"({file.header.vocab_size:,} tokens), not by the tokenizer of model.init_from = "
+                f"'{origin.folder}' ({of_model.name}), for which the same ids mean other "
                 "text; make it again with dynapipe-hpc preprocess --tokenizer "
                 f"{origin.small_files}, or, if the ids do mean the same, set data.check_tokenizer "
                 "to false"
@@ -93,7 +93,7 @@ def _check_tokenizer(origin: Origin, dataset: Dataset) -> None:
 
 
 def _is_same(header: DatasetHeader, of_model: FolderVocabulary) -> bool:
-    """Whether tokens are the same; where they are not known, whether they are no bytes."""
+    """Whether tokens are the same; if a vocabulary is unknown, whether they are not bytes."""
     if header.tokenizer_sha256 == of_model.sha256:
         return True
     if not of_model.ids or not header.vocabulary_sha256:
@@ -102,7 +102,7 @@ def _is_same(header: DatasetHeader, of_model: FolderVocabulary) -> bool:
 
 
 def describe_library(dataset: Dataset) -> Iterator[str]:
-    """Yields a line about each dataset whose tokens another `transformers` may make otherwise."""
+    """Yields a line per dataset made with a `transformers` that may tokenize differently."""
     try:
         here = version("transformers")
     except PackageNotFoundError:

@@ -66,7 +66,7 @@ def check_costs(costs: CostSource, here: Mapping[str, str]) -> str:
 
 
 def missing_rate(config: ExperimentConfig) -> str:
-    """A warning of GPUs whose sums over ranks are estimated at a processor's rate, or empty."""
+    """A warning if sums over ranks of GPUs are estimated at a processor's rate; else empty."""
     cluster, cost = config.cluster, config.planner.cost
     if not isinstance(cost, AnalyticTable) or "reduction_bytes_per_ms" in cost.model_fields_set:
         return ""
@@ -80,7 +80,7 @@ def missing_rate(config: ExperimentConfig) -> str:
 
 
 def cost_warnings(files: Experiment, here: Mapping[str, str] | None = None) -> list[str]:
-    """Warnings of `check_costs` and `missing_rate`; without `here`, of what is configured."""
+    """Warnings of `check_costs` and `missing_rate`; `here` defaults to `configured`."""
     config = files.config
     warnings = check_costs(files.costs, here or configured(config)), missing_rate(config)
     return [warning for warning in warnings if warning]
@@ -193,7 +193,7 @@ def _trackers(files: Experiment, _: int) -> str:
 
 
 Check = Callable[[Experiment, int], str]
-"""Check of an experiment and the ranks of the job: returns a fact, or raises `InputError`."""
+"""Check of an experiment and the job's number of ranks: returns a fact or raises `InputError`."""
 
 RUN_CHECKS: Mapping[str, Check] = {
     "ranks": _ranks,
@@ -224,8 +224,8 @@ def check_profile(files: Experiment, n_ranks: int) -> None:
 
 def check_torch() -> None:
     """Loads torch, which takes seconds."""
-    # Modules are no garbage: looking for it takes a tenth of this time, and of every iteration's
-    # collection, and a third of a short run's CPU time at its exit.
+    # Modules are no garbage: a search through them takes a tenth of this import and of every
+    # iteration's collection, and a third of a short run's CPU time at its exit.
     gc.disable()
     try:
         with optional_packages():
@@ -246,9 +246,9 @@ def check_torch() -> None:
 def kinds_with_halves(config: ExperimentConfig, recompute: Recompute) -> frozenset[str]:
     """Kinds of parts whose split backward passes are measured in a mode of recomputation.
 
-    Those are the layers that defer gradients of weights in that mode, and what a stage's passes
-    take besides; none if no layer defers any, or if plans never split. The other parts take as long
-    as in a whole pass.
+    These are the layers that defer gradients of weights in that mode, and the fixed cost of a
+    stage; empty if no layer defers any, or if plans never split. The other parts take as long as in
+    a pass that is not split.
     """
     if not may_split(schedule_rules(config.planner.schedule)):
         return frozenset()

@@ -25,19 +25,19 @@ from dynapipe_hpc.training.config import TrainingConfig
 class EvaluationConfig(ConfigTable):
     """The [evaluation] table: on which samples, and how often, a run measures its loss.
 
-    A run evaluates before its first iteration, every so many iterations, and at its end.
+    A run evaluates before its first iteration, after every `every` iterations, and at its end.
 
     Attributes:
         dataset: Path of an HDF5 dataset whose samples are evaluated.
         held_out: Share of the training samples that is evaluated and never trained on; these are
-            chosen by a hash of their ids, so that other seeds and settings hold out the same.
+            chosen by a hash of their ids, so that other seeds and settings hold out the same ones.
         every: Number of iterations between evaluations; 0 for none between the first and the last.
-        tokens: Most tokens of the samples of one evaluation, which are the same each time; at least
-            one sample per replica is evaluated anyway. None: all evaluations of a run together have
-            one hundredth of its tokens, and take less than one hundredth of its time; a run that is
-            continued with more iterations then evaluates more samples than before.
-        patience: Number of evaluations in a row without a loss below the lowest so far, after
-            which a run ends; the one before the first iteration does not count. 0 for no early end.
+        tokens: Most tokens of one evaluation. All evaluations of a run have the same samples, at
+            least one per replica. None: together they have one hundredth of the run's tokens, and
+            take less than one hundredth of its time; if the run is continued with more iterations,
+            they have more samples than before.
+        patience: Number of evaluations in a row without a new lowest loss after which a run ends;
+            the evaluation before the first iteration does not count. 0 for no early end.
     """
 
     dataset: str | None = Field(default=None, min_length=1)
@@ -67,7 +67,7 @@ class EvaluationConfig(ConfigTable):
         return n_done in (0, n_iterations) or (self.every > 0 and n_done % self.every == 0)
 
     def most_tokens(self, n_iterations: int, tokens_per_batch: int) -> int:
-        """Most tokens of one evaluation of a run with so many iterations of so many tokens."""
+        """Most tokens of one evaluation, given iterations and tokens per iteration of the run."""
         if self.tokens is not None:
             return self.tokens
         n_between = (n_iterations - 1) // self.every if self.every else 0
@@ -79,8 +79,8 @@ class MethodConfig(ConfigTable):
 
     Attributes:
         name: Name of the method.
-        planner: Keys of [planner] that the method has instead, table by table.
-        cluster: Keys of [cluster] that the method has instead.
+        planner: Keys of [planner] that differ for this method, table by table.
+        cluster: Keys of [cluster] that differ for this method.
     """
 
     name: str = Field(min_length=1, max_length=60, pattern=r"^[^\x00-\x1f\x7f]*$")
@@ -92,7 +92,7 @@ class StudyConfig(ConfigTable):
     """The [study] table, which runs do not read.
 
     Attributes:
-        methods: Methods to compare; without any, the one that the other tables configure.
+        methods: Methods to compare; by default only the one that the other tables configure.
         ranks_per_node: Number of ranks on a node: the most shards that a grid search divides a
             layer into.
     """
@@ -112,7 +112,7 @@ class StudyConfig(ConfigTable):
 class ExperimentConfig(ConfigTable):
     """Everything a run depends on; each attribute is the table of the same name.
 
-    Without an [evaluation] table, a run does not evaluate; none reads [study].
+    Without an [evaluation] table, a run does not evaluate; no run reads [study].
     """
 
     data: DataConfig
@@ -131,7 +131,7 @@ class ExperimentConfig(ConfigTable):
     def most_shapes(self) -> int | None:
         """Bound on the number of different shapes of micro-batches in a run.
 
-        None if not all are packed, or inputs and targets have rows of their own.
+        None if some micro-batches may not be packed, or if inputs and targets have separate rows.
         """
         planner = self.planner
         if self.model.has_target_rows or planner.plainest_layout is not Layout.PACKED:
@@ -146,7 +146,7 @@ class ExperimentConfig(ConfigTable):
         return self.planner.slices != "off" and may_cut
 
     def without_slices(self) -> Self:
-        """The configuration, but with all samples run whole."""
+        """The configuration, but without slices of samples."""
         batch = self.planner.batch.model_copy(update={"slices": "off"})
         planner = self.planner.model_copy(update={"batch": batch})
         return self.model_copy(update={"planner": planner})
@@ -284,7 +284,7 @@ def _problems_of_shards(config: ExperimentConfig) -> Iterator[str]:
 def any_placement(config: ExperimentConfig) -> Placement:
     """The configured placement or, if there is none, equal shares.
 
-    For use where costs are checked or measured, but no plan is made.
+    For uses that check or measure costs, but make no plan.
     """
     if configured := config.model.layers_per_stage:
         return Placement(configured)

@@ -1,4 +1,4 @@
-"""All keys of a configuration, with values in words: for messages, a terminal, and editors."""
+"""All keys of a configuration, described in words: for messages, the terminal and editors."""
 
 import re
 import textwrap
@@ -62,7 +62,7 @@ class ConfigKey:
 class KeyTable:
     """A table of a configuration, or the variant of a table that the value of a tag chooses.
 
-    Tables inside are not among its keys.
+    Tables inside it are not among its keys.
     """
 
     path: str
@@ -87,7 +87,7 @@ def key_tables() -> tuple[KeyTable, ...]:
     """All tables of a configuration; a table before those inside it."""
     roots = config_schema()["properties"].items()
     tables = (table for name, schema in roots for table in _tables(name, schema))
-    return tuple(dict.fromkeys(tables))  # what is inside several variants is one table
+    return tuple(dict.fromkeys(tables))  # a table inside several variants counts once
 
 
 def _tables(path: str, schema: Schema) -> Iterator[KeyTable]:
@@ -127,7 +127,7 @@ def _resolved(schema: Schema) -> Schema:
 
 
 def _members(schema: Schema) -> Iterator[Schema]:
-    """Schemas of a union without null and what is written for a number; else the schema alone."""
+    """Schemas of a union, except null and text in place of a number; else the schema alone."""
     if "$ref" in schema:
         yield config_schema()["$defs"][schema["$ref"].rpartition("/")[2]]
     elif "anyOf" in schema:

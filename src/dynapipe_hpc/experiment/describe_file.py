@@ -42,7 +42,7 @@ def describe_for(config: ExperimentConfig, path: Path) -> str:
 
 
 def describe_room(experiment: Experiment, rows: RowLengths) -> str:
-    """Rates of a mixture, samples that are cut, and the longest that fits, by recomputation.
+    """Rates of a mixture, samples that are cut, and the longest row that fits, by recomputation.
 
     Lengths are those of rows of one sample. For an encoder-decoder model: the longest input with
     the dataset's longest target, and the longest target with its longest input.
@@ -81,7 +81,7 @@ def longest_row(
     other_tokens: int = 0,
     multiple: int = ROW_MULTIPLE,
 ) -> int:
-    """Length in tokens of the longest padded row that fits on every stage as a micro-batch alone.
+    """Length in tokens of the longest padded row that, as a micro-batch, fits on every stage.
 
     `recompute`: Mode of recomputation, one of those of `cost`. `side`: Side of the row in an
     encoder-decoder model; otherwise row_tokens. Returns a multiple of `multiple`, at most

@@ -52,7 +52,7 @@ if TYPE_CHECKING:  # HDF5, which plans of lengths do without
 N_PLACED = 3
 """Number of batches that are planned to compare placements."""
 MAX_COUNTED = 16
-"""Iterations whose samples are counted, to estimate those of all."""
+"""Most iterations whose samples are counted, to estimate the samples of all iterations."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,7 +71,7 @@ class EvaluationSamples:
 class Experiment:
     """A configuration with its files, samples, costs, placement and planner, made on first access.
 
-    All properties raise `InputError` if a file cannot be used, or does not suit the rest.
+    All properties raise `InputError` if a file cannot be used, or does not suit the others.
     """
 
     def __init__(self, config: ExperimentConfig) -> None:
@@ -92,7 +92,7 @@ class Experiment:
 
     @cached_property
     def dataset(self) -> Dataset:
-        """The dataset, or those of the mixture read as one; the model knows their tokens."""
+        """The dataset, or the mixture's datasets read as one, as `check_dataset` accepts them."""
         data = self.config.data
         if data.lengths:
             raise InputError(
@@ -116,7 +116,7 @@ class Experiment:
 
     @cached_property
     def weights_hash(self) -> str:
-        """Hash of the weights of that model; empty without one."""
+        """Hash of the weights of `origin`; empty without one."""
         return hash_of_weights(self.origin) if self.origin else ""
 
     @cached_property
@@ -161,7 +161,7 @@ class Experiment:
 
     @cached_property
     def training(self) -> TrainingConfig:
-        """The [training] table with a number of iterations, where that follows from the samples."""
+        """The [training] table with its number of iterations, which may follow from the samples."""
         training = self._given
         if training.epochs is not None:
             n = self.sampler.iterations_of_epochs(training.epochs)
@@ -192,7 +192,7 @@ class Experiment:
         return _evaluated(self.config, table, self.dataset, self.used, n_iterations=n_iterations)
 
     def describe_evaluation(self) -> str:
-        """Number of evaluated samples and tokens, where they come from, and when."""
+        """Number of evaluated samples and tokens, their source, and the times of evaluations."""
         table, evaluation = self.config.evaluation, self.evaluation
         if table is None or evaluation is None:
             return "none, as there is no [evaluation] table"
@@ -239,7 +239,7 @@ class Experiment:
     def costs(self) -> CostSource:
         """Costs of micro-batches: estimates, or the cost table.
 
-        Estimates of a model whose layers are of a library load that, and torch.
+        If the layers of the model are a library's, estimates load that library and torch.
         """
         config, model = self._cost_config, self.config.model
         if isinstance(config, ProfiledConfig) or not isinstance(model, TransformersShape):
@@ -267,10 +267,10 @@ class Experiment:
 
     @cached_property
     def placement(self) -> Placement:
-        """Layers of every stage: those that are configured or, if none are, the fastest.
+        """Layers of every stage: as configured or, if they are not, in the fastest placement.
 
-        They are chosen among equal shares and placements that balance stages, by the predicted time
-        of the first batches.
+        It is chosen from equal shares and placements that balance stages, by the predicted time of
+        the first batches.
         """
         if self._is_placed:
             return any_placement(self.config)
@@ -281,7 +281,7 @@ class Experiment:
         return bool(self.config.model.layers_per_stage) or self.config.cluster.n_stages == 1
 
     def placement_for(self, batches: Sequence[Lengths]) -> Placement:
-        """The same for batches of lengths; the dataset is not read."""
+        """Placement for batches of lengths; the dataset is not read."""
         if self._is_placed:
             return any_placement(self.config)
         inputs, targets = np.concatenate(batches).T.astype(np.int64)
@@ -307,7 +307,7 @@ class Experiment:
         return self.planner.of_evaluation(self.config.planner.batch)
 
     def planner_of(self, placement: Placement) -> Planner:
-        """Planner of the iterations, for layers that are placed in this way."""
+        """Planner of the iterations, for a placement of the layers."""
         config = self.config
         return Planner.from_config(
             config.planner,
@@ -324,12 +324,12 @@ class Experiment:
         return self.planner.corrected(self.config.planner, corrections, max_tokens)
 
     def drop_slices(self) -> None:
-        """Runs all samples whole from now on."""
+        """Plans no slices of samples from now on."""
         self.config = self.config.without_slices()
         self.planner = self.planner.choosing_by(self.config.planner, self.config.data.max_tokens)
 
     def variant(self, config: ExperimentConfig) -> Self:
-        """The experiment on another cluster or by other plans, with what is read already."""
+        """The experiment on another cluster or with other plans; files are not read again."""
         other = type(self)(config)
         for name in ("used", "trained", "mixture", "sampler", "rows"):
             setattr(other, name, getattr(self, name))

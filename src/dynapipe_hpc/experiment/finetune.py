@@ -1,4 +1,4 @@
-"""A tuned model, from the folder of a model and files of chats: the verbs in their order."""
+"""A tuned model, from the folder of a model and files of chats: runs the other verbs in order."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -60,10 +60,10 @@ epochs = 3
 
 @dataclass(frozen=True, slots=True)
 class Finetune:
-    """A wish to tune a model, and the places of what that leaves.
+    """A wish to tune a model, and the paths of its results.
 
-    `output`: Folder of all that is made, new or of the same wish. `memory`: Memory that a rank may
-    use; None to tell by the device. `lora`: Rank of adapters; None to train all weights.
+    `output`: Folder of all results, new or left by the same wish. `memory`: Memory that a rank may
+    use; None to ask the device. `lora`: Rank of adapters; None to train all weights.
     """
 
     model: Path
@@ -98,7 +98,7 @@ class Finetune:
 
     @property
     def overrides(self) -> list[str]:
-        """All that the command line says of the configuration, as `--set` would."""
+        """All values of the configuration that the command line gives, in the form of `--set`."""
         lora = [f"model.lora.rank={self.lora}"] if self.lora else []
         memory = [f"cluster.device_memory_bytes={self.memory}"] if self.memory else []
         return [*lora, *memory, *self.sets]
@@ -107,8 +107,8 @@ class Finetune:
 def finetune(job: Job, wish: Finetune, progress_of: ProgressOf) -> int:
     """Makes dataset, configuration and costs, unless they are there, trains and exports.
 
-    All ranks together. What cannot work is said before anything is written, and the same call goes
-    on after an interruption.
+    All ranks together. Wrong input is reported before anything is written. After an interruption
+    the same call continues.
 
     Returns the exit code: 0, or 75 if the run was asked to stop.
     """
@@ -232,7 +232,7 @@ def _recipe(wish: Finetune) -> Recipe:
 
 
 def _check_memory(shape: ModelShape, wish: Wish) -> None:
-    """Refuses a model whose weights fit by no division; of some models that is not known."""
+    """Refuses a model whose weights fit in no division, if that can be known of the model."""
     least: list[float] = []
     for cluster in divisions(whole_cluster(wish)):
         with suppress(InputError, ValueError):
@@ -271,7 +271,7 @@ def _checked_config(wish: Finetune) -> ExperimentConfig:
 
 
 def _name_costs(wish: Finetune) -> None:
-    """Lets the configuration name the costs that are to be measured, unless it says others."""
+    """Lets the configuration name the costs that will be measured, unless it names other costs."""
     text = wish.config.read_text(encoding="utf-8")
     before, heading, rest = text.partition("[planner.cost]\n")
     if 'kind = "analytic"' not in rest or any(s.startswith("planner.cost") for s in wish.sets):

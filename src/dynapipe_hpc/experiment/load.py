@@ -24,7 +24,7 @@ Tables = dict[str, Any]
 
 
 class Source(NamedTuple):
-    """A file with a colon, or an option, and the values that it gives, table by table."""
+    """A source of values, table by table; its name is a file's with a colon, or an option."""
 
     name: str
     tables: Tables
@@ -42,14 +42,14 @@ class Source(NamedTuple):
 
 
 def explain(path: Path, sources: Sequence[Source], tables: Tables, error: ValidationError) -> str:
-    """A line per error of the merged `tables`: file or option, key, value, and those allowed.
+    """A line per error of the merged `tables`: file or option, key, value, and allowed values.
 
     `sources` ascend in priority; `path` is named if an error spans keys or a key is missing.
     """
-    # That a list is too short follows from errors of its entries.
+    # A list counts as too short only because its entries have errors.
     errors = [e for e in error.errors() if not (e["type"] == "too_short" and e["input"])]
     lines = [_explain(path, sources, tables, each) for each in errors]
-    return "\n".join(dict.fromkeys(lines))  # kinds to choose from have an error each
+    return "\n".join(dict.fromkeys(lines))  # each kind to choose from has an error
 
 
 def _explain(path: Path, sources: Sequence[Source], tables: Tables, detail: ErrorDetails) -> str:
@@ -80,9 +80,9 @@ def _explain(path: Path, sources: Sequence[Source], tables: Tables, detail: Erro
 
 
 def _spelled(tables: Tables, detail: ErrorDetails) -> tuple[tuple[str, ...], str]:
-    """Keys as the file spells them, and the variant that was chosen of the last table, if any.
+    """Keys as the file spells them, and the chosen variant of the last table, if it has any.
 
-    In the location of an error, a variant is one more key, and so is the kind of a value.
+    The location of an error also has the variant of a table, and the kind of a value, as keys.
     """
     node: Any = tables
     keys, chosen = list[str](), ""
@@ -119,7 +119,7 @@ def _unknown(keys: Sequence[str], value: object, variants: Sequence[KeyTable], c
 
 
 def _allowed(name: str, variants: Sequence[KeyTable], chosen: str) -> str:
-    """The values that a key may have, in words; its table may have a variant that is chosen."""
+    """The values that a key may have, in words, in the chosen variant of its table, if any."""
     for table in sorted(variants, key=lambda each: each.chosen != chosen):
         if name == table.tag:
             return _quoted(one_of([each.chosen for each in variants]))
@@ -146,7 +146,7 @@ ALTERNATIVES = {
     "data": ("dataset", "mixture", "lengths"),
     "evaluation": ("dataset", "held_out"),
 }
-"""Keys of which a table has one, by table."""
+"""Keys that exclude each other, by table."""
 
 
 class ConfigError(InputError):
@@ -199,7 +199,7 @@ def with_cost_table(config: ExperimentConfig, path: Path) -> ExperimentConfig:
 def with_tables(config: ExperimentConfig, name: str, tables: Tables) -> ExperimentConfig:
     """The configuration with tables overridden, as by a file that extends it; [study] removed.
 
-    Layers are placed anew on another number of stages, unless the other values place them.
+    For another number of stages layers are placed again, unless the tables place them.
     """
     merged = config.model_dump(exclude_none=True, exclude={"study"})
     # Another family has defaults of its own.
@@ -333,7 +333,7 @@ def lacking_origin_error(objective: str) -> InputError:
 
 
 def more_rows(n_rows: int) -> str:
-    """The way to a model of Hugging Face whose embedding has more rows, for messages."""
+    """The way to a Hugging Face model whose embedding has more rows, for messages."""
     return (
         f"add rows with transformers: model.resize_token_embeddings({n_rows}), then "
         "save_pretrained in a new folder, together with the tokenizer, and name that in "

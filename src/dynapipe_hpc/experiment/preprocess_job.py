@@ -25,7 +25,7 @@ from dynapipe_hpc.job.slurm import end_stopped
 from dynapipe_hpc.job.world import STARTED
 
 OnShare = Callable[[float], None]
-"""Callback after every block that takes the share of this rank's text that is done."""
+"""Callback after every block; takes the finished share of this rank's text."""
 
 
 Made = dict[str, PreprocessTotals]
@@ -35,8 +35,8 @@ Made = dict[str, PreprocessTotals]
 def workers_of(job: Job, n_workers: int) -> int:
     """Number of worker processes on this rank (collective).
 
-    If it is not configured: this rank's share of the cores that it may run on, which other ranks of
-    its host may use too.
+    If it is not configured, it is this rank's share of the cores that it may run on, which it
+    shares with the other ranks of its host.
     """
     cores = sorted(os.sched_getaffinity(0))
     host = job.on_this_host()
@@ -67,8 +67,8 @@ def preprocess_together(
     """Tokenizes the lines of all sources into shards, and joins them into one dataset (collective).
 
     Every rank gets about the same amount of text. The samples are those that `preprocess` writes,
-    in the same order. An intact shard of an earlier job that did not end is reused. The dataset
-    appears when it is complete, and the shards, which are beside it until then, are removed.
+    in the same order. Intact shards of an earlier, unfinished job are reused. The dataset
+    appears when it is complete; then the shards, which are kept beside it, are removed.
     """
     folder = shard_folder(output)
 
@@ -142,7 +142,7 @@ def _make(
 
 
 def _stop_if_asked(job: Job) -> None:
-    """Stops all ranks or none, as a signal may reach only some of them, or not at once."""
+    """Stops all ranks or none, as a signal may reach only some of them, or some of them later."""
     [stop_signal] = job.all_reduce_max([job.stop.asked])
     if stop_signal:
         raise SystemExit(end_stopped(job, int(stop_signal)))
@@ -188,10 +188,10 @@ def _sum(shards: Iterable[Shard], made_by_rank: Iterable[Made]) -> PreprocessTot
 
 
 def _remove(folder: Path) -> None:
-    """Removes the shards, also those that earlier jobs made of other text; nothing else."""
+    """Removes only the shards, including shards that earlier jobs made of other text."""
     with writing(folder):
         for path in folder.iterdir():
             if path.suffix in {".h5", ".partial"}:
                 path.unlink()
-        with suppress(OSError):  # files of others are in it
+        with suppress(OSError):  # it also holds other files
             folder.rmdir()

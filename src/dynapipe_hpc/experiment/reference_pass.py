@@ -1,4 +1,4 @@
-"""The reference of preferences: log-probabilities of answers, the file that keeps them, its pairs.
+"""The reference of preferences: log-probabilities of answers, their file, and the missing ones.
 
 See docs/formats.md, "Reference log-probabilities".
 """
@@ -40,16 +40,16 @@ class ReferenceFile:
     path: Path
     fingerprint: str  # hash of the reference model, the samples and how they are used
     n_samples: int
-    shared: Path | None = None  # read as long as there is none at `path`
+    shared: Path | None = None  # read until there is a file at `path`
 
     @classmethod
     def from_dataset(cls, dataset: Path, fingerprint: str, n_samples: int) -> Self:
-        """The file of a dataset, whose name begins with that of the dataset."""
+        """The file of a dataset; its name begins with the dataset's name."""
         name = f"{dataset.name}.{fingerprint[:16]}.reference"
         return cls(dataset.with_name(name), fingerprint, n_samples)
 
     def or_in_run(self, output: Path) -> Self:
-        """The file in a run folder, if it is there or the folder of this one is not writable."""
+        """The file in a run folder, if it exists or the folder of this file is not writable."""
         path = output / self.path.name
         if _is_writable(self.path.parent) and not path.exists():
             return self
@@ -103,7 +103,7 @@ def _is_writable(folder: Path) -> bool:
 
 
 MAX_PLANNED = 8
-"""Batches that are planned, to estimate the time of all."""
+"""Most batches that are planned, to estimate the time of all."""
 
 
 class ReferencePass(NamedTuple):
@@ -118,7 +118,7 @@ class ReferencePass(NamedTuple):
         return sum(map(len, self.batches))
 
     def missing(self, known: npt.NDArray[np.float64]) -> list[Sequence[Sample]]:
-        """Batches of pairs of which some have no log-probabilities in what the file holds."""
+        """Batches in which some pairs have no log-probabilities among the known ones."""
         return [batch for batch in self.batches if np.isnan(known[ids_of(batch)]).any()]
 
     def lack_error(self) -> InputError:
@@ -134,7 +134,7 @@ class ReferencePass(NamedTuple):
 def reference_passes(
     files: Experiment, weights_hash: str, output: Path | None
 ) -> list[ReferencePass]:
-    """References of the dataset that is trained on, and of the one evaluated if that is another."""
+    """References of the training dataset, and of the evaluated dataset if that is another one."""
     config, used, dataset = files.config, files.used, files.dataset
     samples = used.samples(used.kept, dataset.task_ids)
     batches = in_batches(samples, config.data.tokens_per_batch, config.cluster.n_replicas)

@@ -28,16 +28,16 @@ if TYPE_CHECKING:  # starts MPI
     from dynapipe_hpc.job.job import Job
 
 BEAT_S = 2.0
-"""Time between two touches."""
+"""Time in s between two touches of a lock file."""
 PATIENCE_S = 30.0
-"""Time without a touch after which a process counts as dead."""
+"""Time in s without a touch after which a process counts as dead."""
 _PAUSE_S = 0.05
 
 
 def gives_sign(path: Path, who: str, patience_s: float) -> bool:
     """Whether the time of a file changes within `patience_s`; needs no clock that hosts share.
 
-    After a while without a change it says `who` should touch it.
+    After a while without a change it prints that `who` gives no sign of life.
     """
     first, start_s = _time_of(path), time.monotonic()
     is_told = False

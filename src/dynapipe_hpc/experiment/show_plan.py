@@ -40,7 +40,7 @@ def plan_lengths(files: Experiment, lengths: Path, output: Path) -> Iterator[str
     """Plans every batch of a file of lengths, without the configured dataset.
 
     The JSON file appears when all batches are planned, and replaces former plans of lengths. Yields
-    a warning if the costs were measured elsewhere, and a line about each batch; an error names it.
+    a warning if the costs were measured elsewhere, and a line per batch; an error names its batch.
     """
     check_output(output, [lengths], PLANS, force=True)  # they can be planned again
     yield from (f"warning: {warning}" for warning in cost_warnings(files))
@@ -116,7 +116,7 @@ N_SHOWN = 3
 
 
 def what_sets_the_time(plans: Sequence[RankPlan], samples: Sequence[Sample]) -> Iterator[str]:
-    """The busiest rank, and the micro-batches that take most, with the sample that is longest."""
+    """The busiest rank, and the micro-batches that take longest, each with its longest sample."""
     until_ms = plans[0].prediction.iteration_ms
     busy_ms = {
         plan.rank: sum(bar.end_ms - bar.start_ms for bar in planned_bars(plan)) for plan in plans
@@ -156,7 +156,7 @@ def show_plan(
 ) -> str:
     """Plans an iteration and describes it: costs, micro-batches, prediction, instructions.
 
-    On demand also the candidates, a timeline in letters with what its time goes into, and the file
+    On demand it adds the candidates, a timeline in letters with the uses of its time, and the path
     of a drawing.
     """
     config, planner = experiment.config, experiment.planner

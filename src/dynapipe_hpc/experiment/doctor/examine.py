@@ -62,7 +62,7 @@ _MAX_S = 120.0
 
 
 def examine(case: Case) -> bool:
-    """Prints all findings, section by section; whether nothing prevents a run (collective)."""
+    """Prints all findings by section; returns whether nothing prevents a run (collective)."""
     levels: Counter[Level] = Counter()
     for heading, look in _SECTIONS.items():
         with _ending(case, heading):
@@ -205,7 +205,7 @@ def check_software(case: Case) -> Iterator[Finding]:
     """Versions, and the GPU of this rank; torch may be missing or broken."""
     yield Finding("dynapipe-hpc", f"{dynapipe_hpc.__version__}, Python {platform.python_version()}")
     fault = _fault_of_torch()
-    # Devices are looked at by all ranks together, so by none if one cannot.
+    # All ranks look at devices together, so if one rank cannot, none does.
     all_have_it = all(case.job.all_gather_int(not fault))
     if fault:
         yield Finding("torch", fault, Level.PROBLEM)
@@ -230,8 +230,8 @@ def check_devices(case: Case) -> Iterator[Finding]:
     if not (n_devices := torch.cuda.device_count()):
         yield Finding("GPUs", "none: ranks compute on CPUs")
         return
-    # No other: asking for its memory would put a context there, which other ranks' exclusive use
-    # forbids.
+    # Only this one: asking for another GPU's memory would put a context there, which is forbidden
+    # if a rank uses it exclusively.
     index = device_index(case.on_host.rank, n_devices)
     torch.cuda.set_device(index)
     free_bytes, total_bytes = torch.cuda.mem_get_info(index)
@@ -326,7 +326,7 @@ def check_folder(case: Case) -> Iterator[Finding]:
         except OSError as error:
             remedy = "name another folder with -o, or change its permissions"
             yield Finding("writing", f"{place}: {error.strerror}; {remedy}", Level.PROBLEM)
-    # Outside of `try`: ranks that meet more often than others wait forever.
+    # Outside of `try`: ranks that make more collective calls than others wait forever.
     written = case.job.broadcast(written)
     if written != Path() and not (written / "complete").exists():
         yield Finding(

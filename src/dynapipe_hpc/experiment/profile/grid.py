@@ -33,9 +33,9 @@ class ProfileGrid:
     def from_config(cls, config: ExperimentConfig, max_tokens: int | None = None) -> "ProfileGrid":
         """The shapes that a run may use.
 
-        The default limit is a replica's share of the global batch cut into two micro-batches per
-        stage, but at least the longest row, and four of the multiple that rows have; in an encoder-
-        decoder model, with targets of the same length.
+        The default limit is a replica's share of the global batch, cut into two micro-batches per
+        stage, but at least the longest row, and at least four times the multiple of row lengths; in
+        an encoder-decoder model these minima include targets of the same length.
         """
         has_target_rows = config.model.has_target_rows
         longest = padded(config.data.max_tokens, config.planner.document_multiple)
@@ -103,7 +103,7 @@ class ProfileGrid:
         return sorted(every, key=lambda microbatch: microbatch.padded_tokens)
 
     def end_to_end(self, rows: PaddedRows) -> PackedRow:
-        """The rows of a micro-batch in one."""
+        """The rows of a micro-batch, one after the other in a single row."""
         n_before = len(self.row_tokens) ** 2 if self.has_target_rows else 0
         places = range(rows.n_rows + 1)
         offsets = tuple(i * rows.row_tokens for i in places)

@@ -17,7 +17,7 @@ from dynapipe_hpc.planner.cost.stage_parts import STAGE
 from dynapipe_hpc.planner.cost.table.profile_table import HALVES, QUANTITIES, LayerKey, LayerProfile
 
 MEASURED = (*QUANTITIES, *HALVES)
-"""Columns of the costs of stacks; the last ones only where split passes were measured."""
+"""Columns of the costs of stacks; `HALVES` only where split passes were measured."""
 TIMES = [MEASURED.index(name) for name in ("forward_ms", "backward_ms", *HALVES)]
 STORED = QUANTITIES.index("stored_bytes")
 TRANSIENT = [
@@ -25,14 +25,14 @@ TRANSIENT = [
 ]
 SMALL_SHARE = 4
 PAIRS, NEAR_PAIRS = "pairs", "near pairs"
-"""Names of the measurements of slices, times per pair of tokens: of all, of those in windows."""
+"""Names of measurements of slices: times per pair of tokens, of all pairs or those in windows."""
 
 
 def mean_layer(kinds: Sequence[tuple[FloatArray, float]]) -> FloatArray:
     """Costs of stacks whose layers are a mean of several kinds, which alternate in a model.
 
-    Of each kind: costs, shape (n_points, n_stacks, 5 or 7), and its share of the layers. Transient
-    bytes are those of the kind that needs most, as a stage has layers of each.
+    `kinds`: Of each, costs, shape (n_points, n_stacks, 5 or 7), and its share of the layers.
+    Transient bytes are those of the kind that needs most, as a stage has layers of every kind.
     """
     n = min(len(costs) for costs, _ in kinds)
     mean: FloatArray = np.sum([share * costs[:n] for costs, share in kinds], axis=0)
@@ -108,7 +108,7 @@ def _times_of(costs: FloatArray) -> list[int]:
 
 
 def _stage_ms(one: FloatArray, two: FloatArray) -> FloatArray:
-    """Times of a stage without its layers, from stacks of one and two layers; a number for each."""
+    """Times of a stage without its layers, from stacks of one and two layers, shape (n_times,)."""
     n_small = 1 + len(one) // SMALL_SHARE
     typical: FloatArray = np.median((2 * one - two)[:n_small, _times_of(one)], axis=0)
     return typical
@@ -153,7 +153,7 @@ def layer_profiles(
 
 
 def _pair_times(stacks: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
-    """Times of a layer per pair by their names in its profile; none if slices were not measured."""
+    """Times of a layer per pair, by name in its profile; empty if slices were not measured."""
     names = {PAIRS: "pair_ms", NEAR_PAIRS: "near_pair_ms"}
     times = {name: separate_pairs(stacks[kind]) for kind, name in names.items() if kind in stacks}
     return {"pair_ms": np.zeros(2), **times} if times else {}

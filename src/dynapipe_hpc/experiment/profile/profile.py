@@ -89,10 +89,10 @@ OnProgress = Callable[[float], None]
 Measure = Callable[[Stack, MicroBatch], tuple[float, ...]]
 
 WHOLE: tuple[Measure, ...] = (Stack.times_ms,)
-"""Measurements of a round where plans keep backward passes whole."""
+"""Measurements of a round if plans never split backward passes."""
 
 SPLIT: tuple[Measure, ...] = (Stack.times_ms, Stack.halves_ms)
-"""Measurements of a round where plans may split them, of a micro-batch one after the other."""
+"""Measurements of a round if plans may split them; both follow each other per micro-batch."""
 
 
 def write_costs(
@@ -158,9 +158,9 @@ def profile(
 
 
 def modes_to_measure(config: ExperimentConfig) -> list[ExecutionMode]:
-    """Layouts with modes of recomputation that plans may use.
+    """Combinations of layout and mode of recomputation that plans may use.
 
-    Padded rows are among them always: other plans are compared with those.
+    Padded rows are always included, because other plans are compared with plans of padded rows.
     """
     cost = config.planner.cost
     recomputes = cost.recompute_modes if isinstance(cost, ProfiledConfig) else (Recompute.NONE,)
@@ -265,9 +265,9 @@ def measure_rounds(
     on_progress: OnProgress,
     measures: Sequence[Measure] = WHOLE,
 ) -> FloatArray:
-    """Measures every micro-batch several times, the same on all ranks at a time (collective).
+    """Measures every micro-batch several times; all ranks measure the same one (collective).
 
-    Whole rounds over all micro-batches, smallest first, are repeated rather than single
+    Complete rounds over all micro-batches, smallest first, are repeated rather than single
     measurements, so that a temporary disturbance of the machine spreads over all of them. The first
     micro-batch that runs out of memory on any rank is left out, with all after it. Returns typical
     costs, shape (n_microbatches, n_stacks, 5 or 7).
@@ -299,8 +299,8 @@ def measure_rounds(
 def typical_costs(memory: FloatArray, times_ms: FloatArray) -> FloatArray:
     """Typical costs for `separate_layers`, shape (n_microbatches, n_stacks, 5 or 7).
 
-    The median over rounds is typical: a run is disturbed as often as its profile. What a forward
-    pass takes longer before a split backward pass counts with that.
+    The median over rounds is typical: a run is disturbed as often as its profile. If a forward pass
+    takes longer before a split backward pass, the difference counts with the backward pass.
 
     `memory`: Fields of `StackMemory`, shape (n_ranks, n_microbatches, n_stacks, 3). `times_ms`: Of
     `Stack.times_ms`, shape (n_ranks, n_rounds, n_microbatches, n_stacks, 2), or 5 with those of
@@ -359,7 +359,7 @@ def _optimizer(
     *,
     device: torch.device,
 ) -> Optimizer:
-    """The optimizer of this rank's stage, as in a run; how long that is makes no difference."""
+    """The optimizer of this rank's stage, as in a run of any length."""
     if config.training.iterations is None:
         training = config.training.of_length(MAX_ITERATIONS)
         config = config.model_copy(update={"training": training})
@@ -375,8 +375,8 @@ def measure_link(
 ) -> Link | None:
     """Bounces tensors between neighbouring stages, all pairs at once (collective).
 
-    The median over pairs; None if there is one stage. Whether the link is full duplex is copied,
-    not measured.
+    Returns the median over pairs; None if there is one stage. Whether the link is full duplex is
+    copied, not measured.
     """
     collectives, transport = channels.collectives, channels.transport
     rank = collectives.replica * collectives.n_stages + collectives.stage
@@ -402,7 +402,7 @@ def measure_link(
 
 
 def _medians(job: Job, numbers: Sequence[float]) -> list[float]:
-    """Medians over ranks of each of some numbers, which ranks may lack (collective)."""
+    """Median of each number over the ranks that have numbers (collective)."""
     of_ranks = [each for each in job.gather(numbers) if each]
     return job.broadcast([median(column) for column in zip(*of_ranks, strict=True)])
 
@@ -421,7 +421,7 @@ def paired_rank(rank: int, n_stages: int) -> int | None:
 def transfer_ms(
     transport: Transport[Tensor], rank: int, peer: int, tensor: Tensor, *, clock: Clock[Any]
 ) -> float:
-    """Time of one transfer: half of a round trip, of several in a row. Peers call it together.
+    """Time of one transfer: half of a round trip, from several in a row. Peers call it together.
 
     Activations go to the higher rank and gradients to the lower one, as in a plan.
     """
@@ -451,8 +451,8 @@ def _bounce(transport: Transport[Tensor], rank: int, peer: int, tensor: Tensor) 
 def measure_update(job: Job, optimizer: Optimizer) -> UpdateProfile:
     """Times the all-reduce of gradients and the optimizer step of this rank's stage (collective).
 
-    A job of one stage reduces nothing, so its table holds no time for the all-reduce. The median
-    over ranks and repetitions.
+    A job of one stage reduces nothing, so its table holds no time for the all-reduce. Times are
+    medians over ranks and repetitions.
     """
     times = [_update_ms(job, optimizer) for _ in range(1 + N_UPDATES)][1:]
     n_bytes = optimizer.parameters.weight_bytes

@@ -48,9 +48,9 @@ class _ElsewhereError(OutOfMemoryError):
 class AgreeingShards:
     """The shards of a stage; within `fail_together`, none waits for one that ran out of memory.
 
-    There, before every collective operation and at the end, all shards exchange whether they
-    continue, and raise an `OutOfMemoryError` if one does not. That takes time and makes the host
-    wait for the device, so operations outside do without.
+    There, before every collective operation and at the end, all shards tell each other whether they
+    continue, and all raise an `OutOfMemoryError` if one does not. That takes time and makes the
+    host wait for the device, so it is not done elsewhere.
     """
 
     def __init__(self, shards: Shards, device: torch.device) -> None:
@@ -74,7 +74,7 @@ class AgreeingShards:
 
     @contextmanager
     def fail_together(self) -> Iterator[None]:
-        """Block with the same sums on all shards, out of which all run out of memory together."""
+        """Block of the same collectives on all shards; if one runs out of memory, all raise."""
         self._is_agreeing = True
         try:
             yield
@@ -89,7 +89,7 @@ class AgreeingShards:
 
     @contextmanager
     def not_waiting(self) -> Iterator[None]:
-        """Block without exchanges; out of memory is a RunError where shards may wait."""
+        """Block without exchanges; lack of memory is a `RunError` if other shards may wait."""
         try:
             yield
         except OutOfMemoryError as error:
@@ -121,7 +121,7 @@ class StackShape(NamedTuple):
     boundary: Boundary = Boundary.ROWS
 
     def layers(self, shape: ModelShape) -> range:
-        """Layers of a model; a decoder's start after its first, which has another embedding."""
+        """Layers of a model; in a decoder without the first, which has another embedding."""
         start = shape.n_layers + 1 if self.boundary is Boundary.PAIR else 0
         return range(start, start + self.n_layers)
 
@@ -195,10 +195,10 @@ class Stack:
         self._optimizer = Optimizer(self._module, config.training, SingleRankCollectives())
 
     def times_ms(self, microbatch: MicroBatch) -> tuple[float, float]:
-        """Times the forward pass of a micro-batch, reading its tokens included, and the backward.
+        """Times the forward pass of a micro-batch, with reading its tokens, and the backward pass.
 
-        Too large a micro-batch is an `OutOfMemoryError`, after which smaller ones can still run; or
-        a RunError if other shards may be waiting for this one.
+        If the micro-batch is too large, raises an `OutOfMemoryError`, after which smaller ones can
+        still run; or a `RunError` if other shards may be waiting for this one.
         """
         forward_ms, backward_ms, _ = self._passes_ms(microbatch, split_backward=False)
         return forward_ms, backward_ms
@@ -206,17 +206,17 @@ class Stack:
     def halves_ms(self, microbatch: MicroBatch) -> tuple[float, float, float]:
         """Times the passes of a micro-batch whose backward pass is split; raises as `times_ms`.
 
-        They are the forward pass, the backward pass, and what of that waits: gradients of weights.
-        Only layers defer these, so that stacks without layers are not run, and have NaN.
+        Returns the times of the forward pass, the backward pass, and its deferred part: gradients
+        of weights. Only layers defer these, so stacks without layers are not run and return NaN.
         """
         if not self._shape.n_layers:
             return np.nan, np.nan, np.nan
         return self._passes_ms(microbatch, split_backward=True)
 
     def pair_ms(self, microbatch: MicroBatch) -> tuple[float, float]:
-        """Times per pair of a token of a slice and one before it that it sees; see `times_ms`.
+        """Times per pair of a token of a slice and a token before it that it sees; see `times_ms`.
 
-        The sample of a packed row runs as equal slices, which differ in what comes before.
+        The sample of a packed row runs as equal slices, which differ in how much comes before.
         """
         assert isinstance(microbatch, PackedRow)  # noqa: S101 - slices are of packed rows
         slices = equal_slices(microbatch, N_SLICES, self._token_multiple)
@@ -246,7 +246,7 @@ class Stack:
         return list(zip(took_ms[:n], took_ms[: -n - 1 : -1], strict=True))
 
     def memory(self, microbatch: MicroBatch) -> StackMemory:
-        """Measures the memory of both passes; out of memory are all shards or none."""
+        """Measures the memory of both passes; all shards run out of memory, or none does."""
         with self._shards.fail_together(), _naming_out_of_memory():
             if not self._has_workspaces:
                 self._memory(microbatch)
@@ -269,9 +269,9 @@ class Stack:
     def _passes_ms(
         self, microbatch: MicroBatch, *, split_backward: bool
     ) -> tuple[float, float, float]:
-        """Times of a micro-batch: forward, backward, and what is left of a split backward pass.
+        """Times of a micro-batch: forward, backward, and the deferred part of a split backward.
 
-        On a CPU another is in flight, as in a pipeline, so that caches hold no more of it.
+        On a CPU another one is in flight, as in a pipeline, so that caches hold no more than there.
         """
         in_flight = range(CPU_IN_FLIGHT if self._device == CPU else 1)
         with self._shards.not_waiting(), _naming_out_of_memory():
@@ -345,8 +345,8 @@ def _naming_out_of_memory() -> Iterator[None]:
     except (torch.OutOfMemoryError, MemoryError) as error:
         raise OutOfMemoryError(str(error)) from error
     except RuntimeError as error:
-        # Processors have no exception of their own. Others may speak of memory, too: an illegal
-        # access is a fault, and no lack of it.
+        # CPUs have no exception of their own. Other errors may mention memory, too: an illegal
+        # access is a fault, not a lack of memory.
         if CPU_ALLOCATOR not in str(error):
             raise
         raise OutOfMemoryError(str(error)) from error

@@ -28,7 +28,7 @@ from dynapipe_hpc.training.tied_copies import Tied, paired_stages
 
 @dataclass(frozen=True, slots=True)
 class Channels:
-    """The connections of a rank: to all, and point to point within its shard, as plans number it.
+    """The connections of a rank: to all ranks, and point to point to the same shard of each stage.
 
     `close` is called by all ranks together.
     """
@@ -45,7 +45,7 @@ _LARGE_NUMBERS = 8 << 20
 
 
 def connect(config: ExperimentConfig, tied: Tied, job: Job, on: RankDevice) -> Channels:
-    """Opens the channels of a job with all ranks, or those of one stage only (collective)."""
+    """Opens the channels of a job with all ranks, or with the ranks of one stage (collective)."""
     one_stage = config.cluster.model_copy(update={"n_replicas": 1, "n_stages": 1})
     cluster = config.cluster if job.size == config.cluster.n_ranks else one_stage
     timeout_s = config.executor.timeout_s
@@ -96,7 +96,7 @@ def open_torch_channels(
     holders: Holders,
     timeout_s: float,
 ) -> Channels:
-    """Connects the ranks through torch.distributed; as `open_channels`."""
+    """Connects the ranks through torch.distributed; see `open_channels`."""
     limit_s = timeout_s + _AFTER_WATCHDOG_S
     with rendezvous(job.comm, timeout_s) as store:
         groups = open_groups(backend, cluster, job.rank, store, timeout_s=limit_s)

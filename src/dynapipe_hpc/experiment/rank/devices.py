@@ -66,7 +66,7 @@ def find_device(job: Job, config: ExperimentConfig) -> RankDevice:
     on_host = job.on_this_host()
     device = torch.device("cuda", device_index(on_host.rank, n_devices))
     torch.cuda.set_device(device)
-    # torch warns when a thread of autograd takes the device with its first product.
+    # torch warns if the first use of the device in an autograd thread is a matrix product.
     warnings.filterwarnings("ignore", "Attempting to run cuBLAS, but there was no current CUDA")
     identities = on_host.all_gather_int(_identity(device))
     on_host.free()
@@ -138,7 +138,7 @@ class HostDevice:
 
     @property
     def facts(self) -> dict[str, str]:
-        """Facts about it, for a run folder."""
+        """Facts about the device, for a run folder."""
         return {"device": self.gpu_name or "cpu", "attention": self.attention}
 
 
@@ -170,7 +170,7 @@ def circumstances(config: ExperimentConfig, host: HostDevice, n_ranks: int) -> d
 
 
 def device_warnings(config: ExperimentConfig, host: HostDevice) -> Iterator[str]:
-    """Warnings of what is slow on GPUs: wide types, and packed rows without a kernel of theirs."""
+    """Warnings of what is slow on GPUs: wide types, and packed rows without their own kernel."""
     dtype = config.training.dtype
     if dtype in ("float32", "float64") and host.gpu_name is not None:
         yield (

@@ -27,7 +27,7 @@ from dynapipe_hpc.training.token_loader import TokenLoader
 FloatArray = npt.NDArray[np.float64]
 
 BATCHES_PER_RANK = 4
-"""Batches that a rank plans before they are executed; then what is known is written."""
+"""Batches that a rank plans before they are executed and the results are written."""
 
 
 def plan_forward(
@@ -69,7 +69,7 @@ def run_forward(
     job = rank.job
     with rank.stage.evaluating(loader, samples) as table:
         for data in plans:
-            # All ranks stop at the same batch, or those that go on would wait forever.
+            # All ranks stop at the same batch, or those that continue would wait forever.
             [stop_signal] = job.all_reduce_max([job.stop.asked])
             if stop_signal:
                 return int(stop_signal)
@@ -82,7 +82,7 @@ def run_forward(
 def train_preferences(rank: Rank, experiment: Experiment, run: OpenRun) -> FloatArray | int:
     """Lets the stage of this rank train on preference pairs; all ranks together.
 
-    If the run begins, the weights of the rank are those of the reference.
+    When a run begins, the weights of the rank are the weights of the reference.
 
     Returns the reference of the dataset that is evaluated, see `find_reference`; or the signal if
     the run was asked to stop meanwhile.
@@ -98,7 +98,7 @@ def train_preferences(rank: Rank, experiment: Experiment, run: OpenRun) -> Float
     config = experiment.config.training.preference_loss
     assert config is not None  # noqa: S101 - types
     rank.stage.train_preferences(PreferenceLoss(config, tables[0], rank.device))
-    return tables[-1]  # which is that of the dataset that is trained on, if there is no other
+    return tables[-1]  # of the evaluated dataset, or of the only one
 
 
 def find_reference(
@@ -106,11 +106,11 @@ def find_reference(
 ) -> FloatArray | int:
     """Log-probabilities of the answers of pairs by the model before training; all together.
 
-    They are read from a file. What is missing there is computed by plans of forward passes and
-    written to it, if the run `begins`, so that an interrupted one continues from there.
+    They are read from a file. If the run `begins`, missing ones are computed by plans of forward
+    passes and written to the file, from which an interrupted run continues.
 
-    Shape (samples of the dataset, 2), NaN for others; or the signal if the run was asked to stop
-    meanwhile.
+    Shape (samples of the dataset, 2), NaN for other samples; or the signal if the run was asked to
+    stop meanwhile.
 
     Raises `SystemExit`: The file cannot be used, or a batch cannot be planned; the first rank has
     said why.
@@ -150,7 +150,7 @@ def find_reference(
 
 
 class Evaluations:
-    """Evaluations of a run, if it has any. All ranks call every method alike.
+    """Evaluations of a run, if it has any. All ranks make the same calls.
 
     `were_interrupted` says whether the run was asked to stop while it evaluated.
     """
@@ -164,7 +164,7 @@ class Evaluations:
         log: RunLog | None,
         reference: FloatArray | None = None,
     ) -> None:
-        """Plans the batches, and continues after those in `history`; the first rank has the log.
+        """Plans the batches; continues after the evaluations in `history`. `log`: the first rank's.
 
         Preference pairs need their `reference`, see `find_reference`.
         """
@@ -181,8 +181,8 @@ class Evaluations:
     def run_if_due(self, n_done: int) -> int:
         """Evaluates if that is due; returns the signal that asked the run to stop meanwhile, or 0.
 
-        An evaluation in which the run is asked to stop has no result. It is made up for when the
-        run continues.
+        An evaluation in which the run is asked to stop has no result. It is repeated when the run
+        continues.
         """
         table = self._config.evaluation
         if table is None or n_done in self._history:
@@ -202,7 +202,7 @@ class Evaluations:
 
     @property
     def have_ended_training(self) -> bool:
-        """Whether so many of them had no lower loss that training should end."""
+        """Whether training should end, as `LossHistory.is_over` says."""
         return self._history.is_over
 
     def evaluate(self, n_done: int) -> EvaluationRecord | int:
@@ -235,7 +235,7 @@ def mean_loss(
 ) -> float:
     """Loss of an evaluation in which units have equal weight, see `token_weights`.
 
-    `sums` and `counts` are of each sample's target tokens, shape (n_samples,).
+    `sums`, `counts`: Sum of the losses, and number, of each sample's target tokens, (n_samples,).
     """
     match weighting:
         case "token":

@@ -32,7 +32,7 @@ _MAX_BYTES = 1 << 20
 
 @validated(frozen=True, slots=True)
 class EndRecord:
-    """End of a run, as ended.json has it: how, and the last message of the rank that said so."""
+    """End of a run, as in ended.json: how, and the last message of the rank that recorded it."""
 
     how: JobOutcome
     exit_code: int
@@ -61,7 +61,7 @@ class EndRecord:
 
     @property
     def time_utc(self) -> str:
-        """The time as locks say since when they are held."""
+        """The time in the format in which locks say since when they are held."""
         return datetime.fromisoformat(self.time).astimezone(UTC).strftime(SINCE)
 
 
@@ -90,7 +90,7 @@ _HINTS = (
     (r"cannot read sample|checksum", "run dynapipe-hpc inspect FILE.h5 --verify on the dataset"),
     (r"device_memory_bytes", "raise cluster.device_memory_bytes if the device has more"),
 )
-"""Advice for messages that match, the most telling first."""
+"""Patterns of messages, and advice for them, the most telling first."""
 
 
 def explain_run(folder: Path) -> str:
@@ -175,14 +175,14 @@ def _described(record: IterationRecord) -> str:
 N_CURVE = 60
 """Iterations in the curve of the loss."""
 MAX_BYTES = 1 << 17
-"""End of iterations.jsonl that is read: more than `N_CURVE` lines."""
+"""Most bytes that are read at the end of iterations.jsonl: more than `N_CURVE` lines."""
 MAX_TIMELINE_BYTES = 1 << 24
 WIDTH = 40
 _LEVELS = "▁▂▃▄▅▆▇█"
 
 
 def live_view(folder: Path) -> list[str]:
-    """Lines of at most 100 columns, but for names: progress, numbers, ranks, and how it stands."""
+    """Lines of at most 100 columns, apart from names: progress, numbers, ranks, and state."""
     _check(folder)
     state = next(_end(folder))
     return [str(folder), *_now(folder), *_ranks(folder), state]
@@ -216,7 +216,7 @@ def _number(value: float, form: str) -> str:
 
 
 def _curve(values: Sequence[float]) -> str:
-    """A letter per value, higher for larger ones; a blank for what is not finite."""
+    """A character per value, higher for larger values; a blank for a value that is not finite."""
     known = [value for value in values if math.isfinite(value)]
     low, high = min(known, default=0.0), max(known, default=0.0)
     steps = (len(_LEVELS) - 1) / (high - low) if high > low else 0.0

@@ -1,4 +1,4 @@
-"""One iteration on one rank: what it measured, numbers of all ranks, and traces that are wanted."""
+"""One iteration on one rank: its measurements, the numbers of all ranks, and requested traces."""
 
 import dataclasses
 import os
@@ -61,7 +61,7 @@ class QuietPeriod:
     def wait(self) -> None:
         """Waits for the end of a quiet period, at most 50 ms.
 
-        One that is longer has an evaluation or a checkpoint in it, and threads may as well work.
+        A longer period contains an evaluation or a checkpoint, during which threads may work.
         """
         self._over.wait(_MAX_QUIET_S)
 
@@ -96,7 +96,7 @@ class IterationResult(IterationNumbers):
 
     @classmethod
     def from_rank(cls, taken: TakenPlan, trace: IterationTrace, *, is_first_shard: bool) -> Self:
-        """Numbers of a rank, the first shard of its stage or not, about an iteration."""
+        """Numbers of a rank about an iteration; the first shard of a stage counts its results."""
         plan, samples, trip = taken.plan, taken.samples, taken.trip
         are_passes = plan.instructions.are_passes
         starts_ms, ends_ms = np.array(trace.start_ms), np.array(trace.end_ms)
@@ -132,7 +132,7 @@ def _predicted_peak_bytes(plan: RankPlan, *, whole: bool) -> int:
 
 
 _SIGNS = {Over.MAX: 1, Over.MIN: -1}
-"""Least numbers are compared by their negatives, so that one all-reduce has both."""
+"""A minimum is the negative maximum of the negatives, so that one all-reduce makes both."""
 
 
 class _Field(NamedTuple):
@@ -144,7 +144,7 @@ class _Field(NamedTuple):
 def all_reduce_fields(numbers: Numbers, job: Job) -> Numbers:
     """Combines the numbers of all ranks, which call this together, by two all-reduces.
 
-    Sums may be tuples, as long on every rank; what all ranks know alike is this rank's.
+    Sums may be tuples, of equal length on every rank; numbers that all ranks know stay the same.
     """
     fields = _fields_of(type(numbers))
     summed = [(field, getattr(numbers, field.name)) for field in fields if field.over is Over.SUM]
@@ -173,7 +173,7 @@ _MAX_BYTES = 64
 
 
 class Traces:
-    """Choice of the iterations that are traced: the first ones, and as many as requests say.
+    """Choice of the iterations that are traced: the first ones, and those that requests name.
 
     A request is a file of the run folder with a number of iterations, from the current one on. It
     is removed when it has been read.
@@ -186,9 +186,9 @@ class Traces:
         self._until = n_first
 
     def take(self, iteration: int) -> int:
-        """The first iteration that a new request leaves out; 0 without one.
+        """The first iteration after those of a new request; 0 if there is no request.
 
-        A request that cannot be used is said, and does not end the run.
+        A request that cannot be used is reported, and does not end the run.
         """
         if not self._is_usable or not os.path.lexists(self._path):
             return 0

@@ -1,4 +1,4 @@
-"""The folder of a run that this job writes: its lock, where the run starts, records and end."""
+"""The run folder that this job writes: its lock, the point where the run starts, records, end."""
 
 import math
 import shutil
@@ -32,7 +32,7 @@ class LossHistory:
     """
 
     def __init__(self, patience: int, losses: Iterable[tuple[int, float]] = ()) -> None:
-        """Continues earlier evaluations, ascending; no `patience` is no limit."""
+        """Continues earlier evaluations, in ascending order; a `patience` of 0 is no limit."""
         self._patience = patience
         self._losses: dict[int, float] = {}
         self._n_worse = 0
@@ -48,7 +48,7 @@ class LossHistory:
         return cls(config.patience, losses)
 
     def __contains__(self, n_done: int) -> bool:
-        """Whether there was an evaluation after so many iterations."""
+        """Whether there was an evaluation after `n_done` iterations."""
         return n_done in self._losses
 
     def add(self, n_done: int, loss: float) -> bool:
@@ -64,7 +64,7 @@ class LossHistory:
 
     @property
     def is_over(self) -> bool:
-        """Whether so many evaluations in a row had no lower loss that training should end."""
+        """Whether training should end: `patience` evaluations in a row had no lower loss."""
         return 0 < self._patience <= self._n_worse
 
     def describe(self) -> str:
@@ -80,7 +80,7 @@ class LossHistory:
 def is_complete(iterations: range, history: LossHistory | None) -> bool:
     """Whether a run has nothing left to do; without a history it does not evaluate.
 
-    A run that was asked to stop in its last evaluation has that left.
+    A run that was asked to stop in its last evaluation still has that evaluation to do.
     """
     if history is None:
         return not iterations
@@ -89,11 +89,11 @@ def is_complete(iterations: range, history: LossHistory | None) -> bool:
 
 
 class OpenRun:
-    """A run folder that is locked. All ranks call every method alike; the first writes.
+    """A run folder that is locked. All ranks make the same calls; the first writes.
 
     `facts` must be the same when a checkpoint is loaded; `point` is the checkpoint to continue
     from, None for a run from the beginning; `history` has the losses of earlier evaluations, None
-    if the run does not evaluate; `log` is that of the first rank while it writes `records`.
+    if the run does not evaluate; `log` is the log of the first rank while it writes `records`.
     """
 
     def __init__(self, job: Job, experiment: Experiment, output: Path, lock: RunLock) -> None:

@@ -38,13 +38,13 @@ from dynapipe_hpc.store.plan_store import PlannerFailedError, PlanStore, PlanSto
 from dynapipe_hpc.training.token_loader import TokenLoader
 
 SLOW = 1.2
-"""Ratio to the usual time from which a rank is named."""
+"""Ratio to the usual time from which a rank is reported as slow."""
 RECOVERED = 1.1
-"""Ratio up to which it is said that the rank is no longer slow."""
+"""Ratio to the usual time up to which a slow rank is reported as recovered."""
 USUAL = 0.98
-"""Share of the usual time that is left after another iteration: the last fifty count."""
+"""Share that the old usual time has in the new one: about the last fifty iterations count."""
 MIN_SEEN = 10
-"""Number of iterations after which it is known what is usual."""
+"""Number of iterations after which the usual time is known."""
 
 
 class StoppedError(Exception):
@@ -54,7 +54,7 @@ class StoppedError(Exception):
 class SlowRanks:
     """Ranks whose passes take longer than they used to, or than those of other replicas.
 
-    What was usual before a rank became slow stays the usual until it is so again.
+    While a rank is slow, its usual time stays what it was before.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -92,17 +92,17 @@ class SlowRanks:
 class OnlineCosts:
     """Pass times of the iterations so far, by which later ones are planned.
 
-    Iteration k is planned by the iterations before k - look_ahead, whenever they are planned and
-    whoever plans it: these are done, on all ranks, when there may be a plan of it. So plans depend
-    on what was measured, but not on how far ahead a planner is.
+    Iteration k is planned by the times of the iterations before k - look_ahead, on whichever rank
+    and whenever it is planned: all ranks have completed these before the store may hold a plan of
+    k. So plans depend on what was measured, but not on how far ahead a planner is.
 
     One thread adds iterations, another plans.
     """
 
     def __init__(self, experiment: Experiment, n_done: int, earlier: Any = None) -> None:
-        """Continues after `n_done` iterations, when `state` was `earlier`.
+        """Continues after `n_done` iterations from the `state` at that point, `earlier`.
 
-        Anything else, as of another cluster, is not used.
+        A state that does not fit, such as another cluster's, is not used.
         """
         self._experiment = experiment
         self._look_ahead = experiment.config.store.look_ahead
@@ -117,16 +117,16 @@ class OnlineCosts:
 
     @property
     def state(self) -> list[list[float]]:
-        """State of the next plans: pass times before the last iterations, oldest first."""
+        """State of the next plans: pass times known after each of the last iterations, in order."""
         return [times.numbers for times in self._known.values()]
 
     def pass_times(
         self, plan: RankPlan, trace: IterationTrace, is_first_shard: bool
     ) -> tuple[float, ...]:
-        """The numbers of `PassTimes` that this rank adds to those of an iteration.
+        """The numbers of `PassTimes` that this rank contributes to an iteration.
 
         The first iteration of a process does not count, as much is done then for the first time.
-        Nor do shards but the first: they execute the same plan.
+        Of a stage, only the first shard counts, as all shards execute the same plan.
         """
         if not is_first_shard or plan.iteration == self._first:
             return tuple(PassTimes.none(*self._size).numbers)
@@ -169,7 +169,7 @@ class OnlineCosts:
 
 
 def _restored(earlier: Any, n_done: int, size: tuple[int, int]) -> dict[int, PassTimes]:
-    """Pass times by number of iterations done; none if they are not of as many ranks."""
+    """Pass times by number of iterations done; empty if they are of another number of ranks."""
     try:
         times = [PassTimes.from_numbers(numbers, *size) for numbers in earlier or ()]
     except (InputError, TypeError, ValueError):
@@ -219,10 +219,10 @@ _POLL_S = 0.5
 
 
 class Plans:
-    """Plans of a rank, one iteration after the other, of which a thread makes this rank's share.
+    """Plans of a rank, iteration by iteration; a thread makes this rank's share of all plans.
 
     While the device is still busy with one iteration, the host prepares the next: it takes the plan
-    if that is ready, and reads tokens. So the device does not wait for any of it.
+    if that is ready, and reads tokens. So the device waits for neither.
 
     The thread makes and encodes a plan once, and stores it for each of the ranks that execute it.
     Only the store's capacity limits it: it blocks in `put` while the store is full. An iteration
@@ -243,9 +243,9 @@ class Plans:
         quiet_period: QuietPeriod,
         known_costs: Sequence[Sequence[float]] = (),
     ) -> None:
-        """Prepares to plan `iterations`, which are left, into `store`, which this closes.
+        """Prepares to plan the remaining `iterations` into `store`, and to close it at the end.
 
-        `known_costs` are the state of `costs` when the run was interrupted; `costs` is None if they
+        `known_costs` is the state of `costs` when the run was interrupted; `costs` is None if costs
         are fixed.
         """
         config = experiment.config
@@ -293,7 +293,7 @@ class Plans:
     def take_ahead(self, iterations: range) -> list[TakenPlan]:
         """Waits for the plans of the first iterations, which `take` returns again.
 
-        They end before the first that could not be made, which raises when it is due.
+        Returns those before the first that could not be made, which raises when it is due.
         """
         for iteration in iterations:
             if not self._put_ahead(iteration, None):
@@ -370,7 +370,7 @@ class Plans:
         raise StoppedError
 
     def _put_ahead(self, iteration: int, n_ready: int | None) -> bool:
-        """Takes a plan before it is due, or the error in its place; whether it is a plan."""
+        """Takes a plan, or the error in its place, before it is due; returns whether it has one."""
         ahead = Future[TakenPlan]()
         self._ahead.append(ahead)
         try:
@@ -412,13 +412,13 @@ def open_store(job: Job, config: StoreConfig, first_iteration: int) -> MpiPlanSt
 
 
 def check_same_plans(job: Job, iteration: int, plans_hash: int) -> None:
-    """Compares the hash over the plans of all ranks that every rank's plan holds.
+    """Compares the hash over all ranks' plans, which the plan of every rank holds.
 
     Ranks that execute plans not made together would deadlock or silently compute something
     wrong. So this is called before the first instruction, by all ranks together. It costs one small
-    all-reduce, whatever their number; only a difference makes them ask who differs.
+    all-reduce for any number of ranks; only if hashes differ do they find out on which rank.
 
-    Raises `SystemExit`: On every rank, if any two differ; the first has named one such rank.
+    Raises `SystemExit`: On every rank, if any two differ; the first rank has named one of them.
     """
     if job.is_same_on_all(plans_hash):
         return

@@ -45,8 +45,8 @@ from dynapipe_hpc.training.token_loader import TokenLoader
 class Rank:
     """The layers of a rank's stage on its device, and its channels to other ranks.
 
-    `reports_loss` says whether this rank knows the loss: it is on the last stage, of whose shards
-    it is the first. The position is that of a watchdog while it is `watched`.
+    `reports_loss` says whether this rank knows the loss: it is the first shard of the last stage.
+    `position` is the position that a watchdog reads while the rank is `watched`.
     """
 
     def __init__(self, job: Job, experiment: Experiment, on: RankDevice) -> None:
@@ -59,7 +59,7 @@ class Rank:
         self.channels = connect(config, tied, job, on)
         collectives = self.channels.collectives
         stage_number = config.cluster.stage_of(job.rank)
-        with job.fail_together():  # layers of a library may be some that cannot be trained
+        with job.fail_together():  # some layers of a library cannot be trained
             module = build_module(config, placement, stage_number, collectives, device=on.device)
         self._collate = module.collate
         self.loader = self.open_loader(experiment.dataset)
@@ -160,9 +160,9 @@ class Rank:
 
     @contextmanager
     def watched(self, run: Path) -> Iterator[None]:
-        """Ends the job if this rank or one of its host hangs or dies in the block; all together.
+        """Ends the job if this rank or one on its host hangs or dies in the block; all together.
 
-        Where ranks hang is said in the run folder.
+        Files in the run folder say where ranks hang.
         """
         with Watchdog(self.job, self._experiment.config, run) as watchdog:
             self.position = watchdog.position
@@ -182,7 +182,7 @@ class Rank:
         return taken, trace
 
     def run_forward(self, iteration: int, plan: RankPlan) -> None:
-        """Executes a plan of forward passes, which no other follows; all ranks together."""
+        """Executes a plan of forward passes, without preparing another; all ranks together."""
         self.position.start_plan(iteration, plan)
         transport = self.channels.transport
         launch_plan(plan, self.stage, transport, self.clock, progress=self.progress).finish()
@@ -213,7 +213,7 @@ _MB = 1e6
 class _Candidate:
     """A micro-batch of a plan, by its number.
 
-    `planned_bytes`: Memory that the plan counts on for it, while nothing else runs or is kept.
+    `planned_bytes`: Memory that the plan expects it to take while nothing else runs or is kept.
     """
 
     taken: TakenPlan
@@ -237,8 +237,8 @@ def runs_largest_first(config: ExperimentConfig, *, on_gpus: bool) -> bool:
 def run_largest_first(rank: Rank, plans: Plans, config: ExperimentConfig) -> str:
     """Runs the largest micro-batches of this rank's first plans, forward and backward, once.
 
-    Weights stay as they are. The shards of a stage have equal plans, and so do the same together;
-    with ranks of other stages or replicas this exchanges nothing.
+    Weights do not change. The shards of a stage have equal plans, so they run the same together;
+    nothing is exchanged with ranks of other stages or replicas.
 
     Returns a line that compares the memory used with the memory planned; empty if nothing was run.
     """

@@ -38,7 +38,7 @@ def facts_of_run(files: Experiment) -> Facts:
     """Facts of configuration, dataset and origin that must not change when training continues."""
     config, dataset = files.config, files.dataset
     facts = {**facts_of(config), **_samples_of(dataset)}
-    # Adapters need its weights, which are in no checkpoint, and preferences its log-probabilities.
+    # Adapters need the origin's weights, which no checkpoint has; preferences log-probabilities.
     is_needed = config.model.lora is not None or config.training.preference_loss is not None
     if is_needed and files.origin:
         facts[HASH_FACT] = files.weights_hash
@@ -53,14 +53,14 @@ def facts_of_run(files: Experiment) -> Facts:
 def facts_of(config: ExperimentConfig) -> dict[str, str | int | float | bool | None]:
     """Values that must not change when training continues, by key of the configuration.
 
-    Cluster, planner, number of iterations and optimizer settings may change; not the number of
-    shards if they draw weights that are frozen.
+    Cluster, planner, number of iterations and optimizer settings may change, but not the number of
+    shards if they draw frozen weights at random.
     """
     training = config.training.model_dump(mode="json")
     data = config.data.model_dump(mode="json", exclude=_FREE_DATA)
     for i, mixed in enumerate(config.data.mixture or ()):
         data |= {f"mixture.{i}.weight": mixed.weight, f"mixture.{i}.epochs": mixed.epochs}
-    # Weights beside adapters are in no checkpoint, and other numbers of shards draw others.
+    # Weights beside adapters are in no checkpoint; another number of shards draws other weights.
     draws = config.model.lora and config.model.init_from is None
     loss = config.training.preference_loss
     settings = loss._asdict() if loss else {}
@@ -78,7 +78,7 @@ def facts_of(config: ExperimentConfig) -> dict[str, str | int | float | bool | N
 def find_resume_point(job: Job, folder: CheckpointFolder, facts: Facts) -> ResumePoint | None:
     """The newest undamaged checkpoint; all ranks share the reading.
 
-    `facts` must be the same, see `facts_of_run`. Unfinished checkpoints are removed, and damaged
+    Its facts must be `facts`, see `facts_of_run`. Unfinished checkpoints are removed, and damaged
     ones set aside if there is an undamaged one.
 
     Raises `SystemExit`: The checkpoint belongs to another experiment, all are damaged, or one
@@ -117,7 +117,7 @@ def find_resume_point(job: Job, folder: CheckpointFolder, facts: Facts) -> Resum
 
 
 def n_repeatable(output: Path, config: ExperimentConfig) -> int:
-    """Number of iterations that a run without a checkpoint may have and yet start over.
+    """Most iterations that a run without a checkpoint may have done and still start over.
 
     A run of the same experiment that writes checkpoints completes the first one before it begins
     the second, after twice `checkpoint.every` iterations; until then it may have nothing to
@@ -132,7 +132,7 @@ def n_repeatable(output: Path, config: ExperimentConfig) -> int:
 
 
 def _samples_of(dataset: Dataset) -> Facts:
-    """Fingerprints of a dataset: lengths and tasks of samples and the vocabulary; and tokens."""
+    """Fingerprints of a dataset: one of lengths, tasks and vocabulary, and one of tokens."""
     checksum = new_checksum()
     numbers = [dataset.input_lengths, dataset.target_lengths, dataset.task_ids]
     if dataset.has_pairs:
@@ -152,7 +152,7 @@ def _samples_of(dataset: Dataset) -> Facts:
 
 
 def facts_of_start(facts: Facts, point: ResumePoint | None) -> Facts:
-    """The facts of a run that starts at a point: it has begun with the model of the point."""
+    """The facts of a run that starts at `point`, with the initial model that `point` recorded."""
     began_with = point.description.facts.get(HASH_FACT) if point else None
     return {**facts, HASH_FACT: began_with} if began_with else facts
 

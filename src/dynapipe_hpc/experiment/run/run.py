@@ -58,7 +58,7 @@ class _Pending:
 
 
 class Checkpoints:
-    """Checkpoints of a run, one at a time. All ranks call every method alike.
+    """Checkpoints of a run, one at a time. All ranks make the same calls.
 
     Training stops only to copy the state; a thread writes the copy. While it does, the ranks
     tell each other after every iteration, in one number each, whether they have finished; when
@@ -81,9 +81,9 @@ class Checkpoints:
     ) -> None:
         """Checkpoints the `state` of training on this rank into `folder`.
 
-        `facts` must be the same when a checkpoint is loaded. The watchdog knows by `position` that
-        this rank saves; `check_lock` raises `RunError` on the first rank if it may not write. By
-        the `history` of evaluations it is known which state is the best, if that is to be kept.
+        `facts` must be the same when a checkpoint is loaded. `position` tells the watchdog that
+        this rank saves; `check_lock` raises `RunError` on the first rank if it may not write. The
+        `history` of evaluations tells which state is the best, if that is to be kept.
         """
         self._job, self._config, self._folder = job, config, folder
         self._position, self._check_lock = position, check_lock
@@ -126,8 +126,8 @@ class Checkpoints:
         """Compares the time of a checkpoint with that available for it, after each iteration.
 
         It acts only just after a checkpoint has been completed, when little would be lost. The
-        median of iteration times counts, so that a single long iteration has no effect. A run that
-        is asked to stop must end before it is killed, or this raises `RunError`.
+        median of iteration times counts, so that a single long iteration has no effect. Raises
+        `RunError` if a run that is asked to stop would be killed before it has stopped.
         """
         self._iterations_s.append(1e-3 * iteration_ms)
         checkpoint_s, config = self.took_s, self._config
@@ -154,8 +154,8 @@ class Checkpoints:
     def end(self, n_done: int, *, stopped: bool, changed: bool = True) -> None:
         """Returns when all checkpoints are complete, including the last one if one is wanted.
 
-        `stopped` means that the run is to continue later, `changed` that an iteration was made:
-        else all is in a checkpoint.
+        `stopped` means that the run is to continue later, `changed` that an iteration was executed:
+        without one, a checkpoint already has everything.
         """
         if changed and (stopped or self._config.last):
             self.save_now(n_done)
@@ -184,7 +184,7 @@ class Checkpoints:
         self._pending = _Pending(n_done, counters, online, outcome)
 
     def _lacks_room(self, n_done: int) -> bool:
-        # When it is complete, the one before has removed old ones; or this raises that it failed.
+        # The checkpoint before it, once complete, has removed old ones; if it failed, this raises.
         self._error.result()
         try:
             self._folder.check_room(self._n_bytes)
@@ -294,7 +294,7 @@ def _train(job: Job, experiment: Experiment, run: OpenRun, rank: Rank) -> int:
         quiet_period=run.quiet_period,
         known_costs=run.point.description.online if run.point else (),
     )
-    # Without checkpoints nothing could be saved, so a signal ends the job as ever.
+    # Without checkpoints nothing could be saved, so a signal ends the job as usual.
     stopping = job.stop.observed() if config.checkpoint.is_on else nullcontext()
     # The planning thread makes the first plans while the rest is prepared.
     with stopping, plans, rank.watched(run.output):
@@ -351,7 +351,7 @@ def train(
         try:
             taken, trace = rank.execute(iteration, plans)
         except PlannerFailedError:
-            # An iteration cannot be planned for all ranks or none, so they end together.
+            # A plan is lacking on all ranks or on none, so they end together.
             checkpoints.finish()
             with job.fail_together():
                 raise

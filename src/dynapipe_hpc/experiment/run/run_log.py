@@ -50,9 +50,9 @@ Numbers = Mapping[str, float]
 
 
 class Tracker(NamedTuple):
-    """A tracker of one run: its package, what adds finite numbers after an iteration, and its end.
+    """A tracker of one run: its package, and calls to add an iteration's finite numbers and to end.
 
-    Both calls may raise what the package raises.
+    Both calls may raise any exception of the package.
     """
 
     name: str
@@ -61,10 +61,10 @@ class Tracker(NamedTuple):
 
 
 class Trackers:
-    """Sends numbers to trackers, without which training does as well.
+    """Sends numbers to trackers, on which training does not depend.
 
-    Training never waits for a tracker and never ends because of one: what a slow one has no room
-    for is left out, and one that fails gets nothing more. Both are said once.
+    Training never waits for a tracker and never ends because of one: numbers for which a slow one
+    has no room are left out, and one that fails gets nothing more. Both are reported once.
     """
 
     def __init__(self, trackers: Sequence[Tracker]) -> None:
@@ -77,7 +77,7 @@ class Trackers:
             self._thread.start()
 
     def add(self, step: int, numbers: Numbers) -> None:
-        """Sends numbers by name, those that are finite, when `step` iterations are done."""
+        """Sends the finite numbers, by name, when `step` iterations are done."""
         if not self._trackers:
             return
         finite = {name: number for name, number in numbers.items() if math.isfinite(number)}
@@ -112,7 +112,7 @@ class Trackers:
                     tracker.close()
                 else:
                     tracker.add(*entry)
-            except Exception as error:  # of a package of others, about a network or a disk
+            except Exception as error:  # of a third-party package, about a network or a disk
                 warn(f"{tracker.name}: {error}; it gets nothing more of this run")
                 self._trackers.remove(tracker)
 
@@ -151,7 +151,7 @@ def _tensorboard(output: Path, n_done: int) -> Tracker | None:
         writer = SummaryWriter(str(output / "tensorboard"), purge_step=n_done + 1)
     except ImportError:
         return None
-    except Exception as error:  # its versions do not go with all those of others
+    except Exception as error:  # not all its versions work with all versions of other packages
         warn(f"tensorboard: {error}; set report.tensorboard to false")
         return None
 
@@ -188,7 +188,7 @@ def _mlflow(output: Path, experiment: str, run_id: str) -> Tracker:
     """A tag holds the run's id, as MLflow chooses its own."""
     server = os.environ.get(_SERVER)
     if not server:
-        os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # else it wants a database
+        os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # otherwise it requires a database
         server = (output / "mlruns").resolve().as_uri()
     from mlflow.entities import Metric
     from mlflow.tracking import MlflowClient
@@ -273,8 +273,8 @@ class RunLog:
     ) -> None:
         """Adds an iteration with its global batch, which is written when the next has begun.
 
-        `traces`: All ranks' if they are to be written, or none; of a stage, only the first shard's
-        is written.
+        `traces`: Traces of all ranks if they are to be written, else empty; only the traces of
+        first shards are written.
         """
         self.flush()
         record = self._record(numbers, measured_ms)
@@ -283,8 +283,8 @@ class RunLog:
     def _record(self, numbers: IterationNumbers, measured_ms: float) -> IterationRecord:
         """Record of an iteration that has just ended, with the numbers of all ranks.
 
-        The time that is left is estimated from the last iterations, with all that happens between
-        them, as evaluations and checkpoints.
+        The remaining time is estimated from the last iterations, including what happens between
+        them, such as evaluations and checkpoints.
         """
         self._tokens += numbers.real_tokens
         if not self._ends_s:
@@ -381,5 +381,5 @@ def _changes(output: Path, config: ExperimentConfig, n_done: int) -> str:
 
 
 def _settings(training: TrainingConfig) -> dict[str, Any]:
-    """Settings of updates, by key; the rate of a step does not show all of its schedule's."""
+    """Settings of updates, by key; a step's learning rate does not show all of its schedule."""
     return training.model_dump(mode="json", include=_SETTINGS)

@@ -31,10 +31,10 @@ from dynapipe_hpc.report.run_folder import write_atomically
 ROWS_KEY, TOKENS_KEY = "rows_per_microbatch", "tokens_per_microbatch"
 
 ROWS = tuple(2**k for k in range(7))
-"""Rows of a micro-batch that are tried."""
+"""Numbers of rows per micro-batch that are tried."""
 
 TOKENS = tuple(2.0**k for k in range(-2, 4))
-"""Tokens of a micro-batch that are tried, in units of data.max_tokens."""
+"""Numbers of tokens per micro-batch that are tried, in units of data.max_tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Variant:
         return setting if isinstance(setting, int) else None
 
     def applied_to(self, config: ExperimentConfig) -> ExperimentConfig:
-        """The experiment with these two tables; other numbers of stages place layers anew."""
+        """The experiment with these two tables; for another number of stages layers move."""
         tables = config.model_dump(exclude_none=True, exclude={"study"})
         tables["planner"] = self.planner.model_dump(exclude_none=True)
         tables["cluster"] = self.cluster.model_dump()
@@ -87,7 +87,7 @@ def methods_of(config: ExperimentConfig) -> list[Variant]:
 def variants(config: ExperimentConfig) -> Iterator[Variant]:
     """Every batch rule on every division of the model over the configured number of ranks.
 
-    The configured rule keeps its settings. There is ZeRO-1 where there are replicas.
+    The configured rule keeps its settings. Variants with several replicas use ZeRO-1.
     """
     configured = config.planner.batch
     methods: dict[str, BatchConfig] = {rule.rule: rule for rule in EVERY_BATCH_RULE}
@@ -114,7 +114,7 @@ def grid(config: ExperimentConfig) -> list[list[Variant]]:
 
     Numbers of replicas, stages and shards are powers of two, and shards are in one node. A baseline
     that is to be tuned is planned with every setting and every single mode of recomputation, each
-    for the entire run, as one would start it. Other methods choose both by themselves.
+    for the entire run, as one would start it. Other methods choose both per iteration.
 
     Returns:
         Groups of variants that differ in setting and mode only, both ascending.
@@ -161,8 +161,8 @@ def _settings(planner: PlannerConfig, longest: int) -> Iterator[PlannerConfig]:
 class PlannedIteration:
     """Predicted numbers of one iteration by one method: a line of planned.jsonl.
 
-    docs/formats.md says what each is. Without a plan, `reason` says why, and its numbers are 0.
-    Predictions of variants leave the longest trip 0, as it takes a fortieth of planning.
+    docs/formats.md describes each. Without a plan, `reason` says why, and its numbers are 0.
+    Predictions of variants leave the longest trip 0: it would take a fortieth of planning time.
     """
 
     method: str
@@ -193,7 +193,7 @@ class Planned:
 
 
 def plan_once(planner: Planner, method: str, iteration: int, samples: Sequence[Sample]) -> Planned:
-    """Plans one iteration as a run does, as far as the bytes of all plans."""
+    """Plans one iteration as a run does, up to the encoded bytes of all plans."""
     started_s = time.thread_time()
     result: Choice | str
     try:
@@ -240,7 +240,7 @@ def tokens_per_s(records: Sequence[PlannedIteration]) -> float | None:
 
 
 def real_shares(records: Sequence[PlannedIteration]) -> tuple[float, float | None]:
-    """Real share of the tokens computed, and that of a decoder's rows; None without an encoder."""
+    """Real shares of the computed tokens: encoder and decoder; or of all tokens, and None."""
     inputs, targets, rows, target_rows = (
         sum(getattr(record, name) for record in records)
         for name in ("input_tokens", "target_tokens", "row_tokens", "target_row_tokens")
@@ -251,7 +251,7 @@ def real_shares(records: Sequence[PlannedIteration]) -> tuple[float, float | Non
 
 
 class Verdict(StrEnum):
-    """Verdict on a variant; pruned ones were not planned, as others show that they are slower."""
+    """Verdict on a variant; if pruned, it was not planned, as others show that it is slower."""
 
     PREDICTION = "prediction"
     REFUSAL = "refusal"
@@ -260,7 +260,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A variant, with layers of its stages and plans of all batches, or why there are none."""
+    """A variant, with the layers of its stages and plans of all batches, or the reason why not."""
 
     variant: Variant
     verdict: Verdict
@@ -286,7 +286,7 @@ class Outcome:
 def predict(files: Experiment, variants: Iterable[Variant], n_batches: int) -> Iterator[Outcome]:
     """Plans the first batches of an experiment in every variant.
 
-    Variants that differ in nothing but the setting of a baseline and its one mode of recomputation
+    Variants that differ only in the setting of a baseline and its single mode of recomputation
     may make each other needless, if they come in ascending order.
     """
     batches = [files.sampler.iteration(k) for k in range(n_batches)]
@@ -303,8 +303,8 @@ def _why_needless(variant: Variant, known: Sequence[Outcome]) -> str:
     """Evidence that a variant is not the fastest; empty if there is none.
 
     In a fixed order of passes the same micro-batches take longer with more recomputation. (Other
-    schedules keep within memory by waiting, which more recomputation may save.) And micro-batches
-    keep more the larger they are.
+    schedules keep within memory by waiting, which more recomputation may save.) And larger
+    micro-batches keep more in memory.
     """
     setting, modes = variant.setting, variant.planner.cost.recompute_modes
     is_fixed = set(variant.planner.schedule.chosen_rules) == {"1f1b"}
@@ -353,8 +353,8 @@ def grid_search(
 ) -> list[Outcome]:
     """Plans the first batches at every point of a grid; the ranks share its groups (collective).
 
-    Returns what was found of every point, in the order of the grid, on the first rank, and nothing
-    elsewhere. It does not depend on the number of ranks.
+    Returns the outcome of every point, in the order of the grid, on the first rank, and an empty
+    list elsewhere. Outcomes do not depend on the number of ranks.
     """
     with ranks.fail_together():
         groups = grid(files.config)
@@ -398,7 +398,7 @@ def write_runs(
 ) -> Sequence[Outcome]:
     """Writes 1.toml, 2.toml, ... for the `n_best` points of every method, and variants.txt.
 
-    Returns the points, in the order of lines of variants.txt, which has the paths.
+    Returns these points, in the order of the lines of variants.txt, which are paths of the files.
     """
     of_method: dict[str, list[Outcome]] = {o.variant.method: [] for o in outcomes}
     for each in predictions(outcomes):

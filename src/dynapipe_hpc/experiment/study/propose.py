@@ -28,19 +28,19 @@ from dynapipe_hpc.training.huggingface.origin import Origin, find_origin
 from dynapipe_hpc.training.huggingface.transformers import FAMILY
 
 _UNCUT = {True: (1.0, 0.999), False: (0.999,)}
-"""Shares of the samples that are not cut, with a model or without, until a plan is found."""
+"""Shares of uncut samples, with a model or without, to try until a plan is found."""
 _TOKENS_PER_RANK = 8192
 _FEWEST_BATCHES = 16
-"""Fewest batches of an epoch of tuning, so that few samples are trained on in more than a few."""
+"""Fewest batches per epoch of tuning, so that even few samples make more than a few batches."""
 _HELD_OUT, _FEWEST_HELD_OUT, _MAX_HELD_OUT = 0.001, 50, 0.2
 _EPOCHS, _ITERATIONS = 3, 100
 _WARMUP_SHARE = 0.03
 _RATES = {False: (2e-5, 2e-4), True: (1e-6, 5e-6)}
-"""Rates of all weights and of adapters, by whether samples are preference pairs: as in `trl`."""
+"""Learning rates of all weights and of adapters, by whether samples are pairs: as in `trl`."""
 _MODES, _MODES_OF_LIBRARY = '["none", "selective", "full"]', '["none", "full"]'
 _MIN_MEMORY_BYTES = 1_000_000
 _GPU_BYTES = 12_000_000_000
-"""Memory from which on a rank is taken for a GPU."""
+"""Memory of a rank from which on it is taken for a GPU."""
 
 _DATA = """\
 # {dataset}: {n_samples} samples of {mean} tokens on average, the longest {longest}.
@@ -59,7 +59,7 @@ tokens_per_batch = {tokens_per_batch}  # real tokens of one optimizer step, over
 """
 _SMALL_MODEL = """\
 # A small GPT for a first try; configs/models/ has published ones, and init --model FOLDER takes the
-# sizes and weights of a model of Hugging Face.
+# sizes and weights of a Hugging Face model.
 n_layers = 8
 hidden_size = 256
 n_heads = 4
@@ -72,7 +72,7 @@ _MODEL = """\
 init_from = {model}
 """
 _LORA = """
-# Adapters, beside which all weights stay as they are.
+# Adapters; all other weights stay as they are.
 [model.lora]
 rank = {lora}
 alpha = {alpha}
@@ -112,7 +112,7 @@ layouts = {layouts}
 [training]
 {training}
 
-# So many samples are never trained on; their loss is told before, during and after training.
+# A share of the samples is never trained on; a run prints its loss before, during and at the end.
 [evaluation]
 held_out = {share}
 tokens = {n_tokens}  # at most, which is all of them
@@ -125,7 +125,7 @@ every = {every}
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Facts that a user knows before there is a configuration; no model is a small new one.
+    """Facts that a user knows before there is a configuration; without a model, a small new one.
 
     `lora`: Rank of adapters; None to train all weights. `on_gpus`: Whether ranks are GPUs; None to
     tell by their memory.
@@ -143,8 +143,8 @@ class Wish:
 def propose(wish: Wish, output: Path) -> Cluster:
     """Writes a configuration whose first iteration can be planned; returns its division.
 
-    Of the divisions of the model over the ranks it has the one with which the first batch, and the
-    longest sample beside it, are predicted to take least.
+    Of all divisions of the model over the ranks it has the one with the shortest predicted time of
+    the first batch with the longest sample added.
     """
     if output.exists():
         raise InputError(f"{output}: already exists; name another file: -o FILE.toml")

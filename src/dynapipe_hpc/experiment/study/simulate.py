@@ -47,7 +47,7 @@ def simulate(
     """Plans all iterations of a run by every method; the ranks share them (collective).
 
     What is predicted does not depend on the number of ranks. The folder appears when all is
-    planned; a start with the same configuration and inputs reads it.
+    planned; a later call with the same configuration and inputs reads it.
 
     Args:
         ranks: The processes.

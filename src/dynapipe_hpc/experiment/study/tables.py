@@ -1,4 +1,4 @@
-"""Predictions as tables, fastest first, and reasons of what has none."""
+"""Predictions as tables, fastest first, and the reasons why others have none."""
 
 from collections.abc import Iterator, Sequence
 from statistics import median
@@ -55,7 +55,7 @@ def describe_simulation(planned: Sequence[Planned]) -> Iterator[str]:
 
     The critical path is the share of an iteration that the longest sample alone takes.
     Tokens per second are all real tokens over the sum of predicted times, as in the paper. Methods
-    that cannot plan every iteration have none, as the others would not be the same samples.
+    that cannot plan every iteration have none, as their samples would not be the same.
     """
     of_method: dict[str, list[Planned]] = {}
     for each in planned:

@@ -1,4 +1,4 @@
-"""Positions of ranks, who probably blocks the others, and what each knows of itself on disk."""
+"""Positions of ranks, which of them probably blocks the others, and their files on disk."""
 
 import json
 import sys
@@ -44,7 +44,7 @@ class Standing:
     phase: Phase
     iteration: int
     index: int  # of the instruction that the host executes
-    on_device: int  # of that which the device executes, which may be an earlier one
+    on_device: int  # of the instruction that the device executes, perhaps an earlier one
 
 
 class Position:
@@ -54,7 +54,7 @@ class Position:
     """
 
     def __init__(self) -> None:
-        """A rank that starts."""
+        """The position of a rank that starts."""
         self.plan: RankPlan | None = None
         self.enter(Phase.STARTS, 0)
 
@@ -90,13 +90,13 @@ _TICK_S = 0.25
 class DeviceProgress:
     """The `Progress` of a rank that computes on a GPU.
 
-    A thread looks which moments the device has reached. The executing thread cannot: it waits in a
+    A thread checks which moments the device has reached. The executing thread cannot: it waits in a
     launch when the device is too far behind. Nor can the watchdog, which must not wait for a device
     that hangs.
     """
 
     def __init__(self, position: Position, has_passed: Callable[[Any], bool]) -> None:
-        """Prepares to record in `position`; `has_passed` is that of the clock."""
+        """Prepares to record in `position`; `has_passed` is the clock's method."""
         self._position = position
         self._has_passed = has_passed
         self._moments: list[Any] = []
@@ -108,7 +108,7 @@ class DeviceProgress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stops looking; a look that does not return is left to itself."""
+        """Stops looking, without waiting for a look that does not return."""
         self._stopped.set()
         self._thread.join(timeout=1.0)
 
@@ -183,8 +183,8 @@ def status_of(
 def suspects_of(statuses: Iterable[RankStatus]) -> list[RankStatus]:
     """All ranks, first those that most probably block the others.
 
-    That is a rank whose process does not run; else one that does not wait for others; else the one
-    without progress for longest.
+    First come ranks whose processes do not run, then ranks that do not wait for others; among
+    equals, the rank without progress for longest.
     """
 
     def key(where: RankStatus) -> tuple[bool, bool, float, int]:
@@ -226,7 +226,7 @@ _MAIN = threading.main_thread()
 
 
 def write_hang(run: Path, statuses: Sequence[RankStatus]) -> None:
-    """Writes the file of a rank: its status, then those of neighbours that are stopped; its stack.
+    """Writes the file of a rank: its status, the statuses of stopped neighbours, and its stack.
 
     Raises `OSError`.
     """
@@ -240,7 +240,7 @@ def write_hang(run: Path, statuses: Sequence[RankStatus]) -> None:
 
 
 def read_hangs(run: Path, ranks: Iterable[int], now_s: float) -> Iterator[RankStatus]:
-    """Statuses in the files of ranks, as they are by the clock of the file system.
+    """Statuses in the files of ranks, with times without progress up to `now_s`.
 
     Each file is looked for once, by its name: a client of NFS may keep lists of a folder for half
     a minute, but asks its server for a name that it does not know.

@@ -31,7 +31,7 @@ from dynapipe_hpc.job.world import MPI
 
 
 class Neighbour(NamedTuple):
-    """A rank on this host, and the name of its namespace of processes."""
+    """A rank on this host, its process id, and the names of its namespaces."""
 
     rank: int
     pid: int
@@ -46,10 +46,10 @@ _MAX_WRITE_S, _MAX_READ_S = 0.5, 2.5
 class Watchdog:
     """A thread beside the execution.
 
-    A few times per second it reads the position of its rank. A rank without progress for half of
-    its limit says where it is in the folder hang of the run, with its stack, and which ranks of its
-    host are stopped. So the first rank that is late knows where the others are: it prints that, and
-    ends the job. If the process of a rank of this host ends prematurely, it ends the job at once.
+    A few times per second it reads the position of its rank. If the rank makes no progress for half
+    of executor.timeout_s, it writes into the run's folder `hang` where the rank is, its stack, and
+    which ranks of its host are stopped. So the first rank past its limit knows where the others
+    are: it prints that, and ends the job, as it does if the process of a rank of its host dies.
     """
 
     def __init__(self, job: Job, config: ExperimentConfig, run: Path) -> None:
@@ -120,7 +120,7 @@ class Watchdog:
             _within(_MAX_WRITE_S, lambda: remove_hang(self._run, self._job.rank))
 
     def _tell(self) -> list[RankStatus]:
-        """Writes where this rank is, and which neighbours cannot say so; returns both."""
+        """Writes where this rank is, and which neighbours are stopped or gone; returns both."""
         rank, for_s = self._job.rank, self._stuck_s
         process = state_of(os.getpid())
         here = [
