@@ -46,9 +46,9 @@ class Totals:
 class RunSummary:
     """A run in numbers; medians are over its steady iterations.
 
-    Of a run of more than `MAX_KEPT` iterations every 2nd, 4th, ... is kept. Totals are over all
-    iterations, `steady` over those after the warm-up; `ends_s` is the time spent in iterations up
-    to the end of each kept one.
+    Of a run of more than `MAX_KEPT` iterations only every 2nd, 4th, ... is kept. `totals` are over
+    all iterations, `steady` over those after the warm-up; `ends_s` is the time spent in iterations
+    up to the end of each kept iteration.
     """
 
     name: str
@@ -81,7 +81,7 @@ class RunSummary:
 
     @property
     def peak_error(self) -> float:
-        """NaN where memory was not measured."""
+        """Median error of predicted peak memory; NaN if memory was not measured."""
         return self.typical(
             lambda r: relative_difference(r.predicted_peak_bytes, r.measured_peak_bytes)
         )
@@ -117,7 +117,7 @@ def relative_difference(value: float, reference: float) -> float:
 def largest_loss_difference(
     run: Sequence[IterationRecord], reference: Sequence[IterationRecord]
 ) -> float:
-    """Largest relative difference of loss at the same iterations; NaN without any, or if one is."""
+    """Largest relative difference of loss at equal iterations; NaN if there are none, or one is."""
     expected = {record.iteration: record.loss for record in reference}
     differences = [
         relative_difference(record.loss, expected[record.iteration])
@@ -220,12 +220,12 @@ def _line(key: str, values: Sequence[str], names: Sequence[str]) -> str:
 
 
 MIN_SHARE = 0.01
-"""Smallest difference that is told, as a fraction of the other run's time."""
+"""Smallest difference that is reported, as a fraction of the other run's time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """The real tokens per second of a run over those of the best other run, and why, if known."""
+    """Ratio of the real tokens per second of a run and of the best other run, and why, if known."""
 
     claim: str
     why: str
@@ -281,13 +281,13 @@ def _listed(uses: Sequence[tuple[Use, float]]) -> str:
 
 
 LARGE_ERROR = 0.3
-"""Median error of predicted times from which measured costs do not describe the run."""
+"""Median error of predicted times at which measured costs no longer describe the run."""
 MAX_DRAWS = 2**53
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Results of several runs side by side; of each its numbers, and lines about all."""
+    """Results of several runs side by side: the numbers of each run, and lines about all runs."""
 
     runs: tuple[RunSummary, ...]
     evaluations: tuple[tuple[EvaluationRecord, ...], ...]

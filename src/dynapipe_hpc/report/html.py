@@ -185,7 +185,7 @@ def _evaluations(axes: Axes, comparison: Comparison) -> None:
 
 
 def _width(index: int, n_points: int) -> float:
-    """Line width: thin for dense curves; otherwise the first run's is wider, to show below."""
+    """Line width: thin for dense curves, else wider for the first run, to show below others."""
     if n_points > MAX_DOTS:
         return 0.8
     return 1.5 if index else 2.2
@@ -297,7 +297,7 @@ def _render(runs: Sequence[RunFolder], comparison: Comparison, page: Path) -> st
 
 
 def _iterations(comparison: Comparison) -> list[Iteration]:
-    """The last iteration traced in every run that has traces; if none, the last of each run.
+    """The last iteration that all runs with traces traced; if there is none, the last of each.
 
     All charts have one time scale.
     """

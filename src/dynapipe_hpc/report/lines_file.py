@@ -33,7 +33,7 @@ class LinesFile(Generic[T]):
         key: str = "",
         most_characters: int = MAX_LINE_CHARACTERS,
     ) -> None:
-        """Does not open the file. One that grows may be missing; its `key` ascends."""
+        """Does not open the file. A growing file may be missing; its records ascend by `key`."""
         self.path, self._key, self._most_characters = path, key, most_characters
         self._adapter = TypeAdapter(kind)
 
@@ -116,7 +116,7 @@ def complete_lines(path: Path, most_characters: int) -> Iterator[str]:
 
 
 def last_lines(path: Path, most_bytes: int) -> list[str]:
-    """The last complete lines of a file, as many as fit; none if there is no file."""
+    """The last complete lines of a file, up to `most_bytes`; empty if there is no file."""
     if not path.exists():
         return []
     with path.open("rb") as file:

@@ -14,7 +14,7 @@ from dynapipe_hpc.report.lines_file import Number
 
 @validated(frozen=True, slots=True)
 class PreferenceMeans:
-    """Means over preference pairs; docs/preferences.md says what each is."""
+    """Means over preference pairs; docs/preferences.md describes each."""
 
     chosen_reward: Number
     rejected_reward: Number
@@ -57,12 +57,12 @@ _COUNT = Field(ge=0, le=int(MAX_VALUE))
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class IterationNumbers:
-    """Numbers of an iteration, of one rank or, once they are combined, of all.
+    """Numbers of an iteration, of one rank or, once they are combined, of all ranks.
 
-    docs/formats.md says what each is. The shards of a stage execute the same plan in step, so the
-    first of them counts for all where numbers are added up. On a rank the loss is the part of its
-    stage, and micro-batches and tokens computed count in the first stage only. One rank at most has
-    planned the iteration: on the others, what is known from planning has its default.
+    docs/formats.md describes each. The shards of a stage execute the same plan in step, so only the
+    first shard counts where numbers are added up. On a rank the loss is the part of its stage, and
+    micro-batches and computed tokens count in the first stage only. At most one rank has planned
+    the iteration: on other ranks, numbers that only planning knows have their defaults.
     """
 
     iteration: Annotated[int, _COUNT, Over.SAME]
@@ -139,7 +139,7 @@ class TaskLoss:
 
 @validated(frozen=True, slots=True)
 class EvaluationRecord:
-    """Result of an evaluation after `n_done` iterations; docs/formats.md says what each is."""
+    """Result of an evaluation after `n_done` iterations; docs/formats.md describes each number."""
 
     n_done: Annotated[int, Field(ge=0)]
     loss: Number
@@ -214,7 +214,7 @@ def metrics(record: IterationRecord) -> Mapping[str, float]:
 
 
 def log_line(record: IterationRecord) -> str:
-    """A line of at most 100 columns as a rule, and one for each thing to note."""
+    """A line, usually of at most 100 columns, and a further line for each thing to note."""
     line = (
         f"iteration {record.iteration}: of {record.n_iterations}, "
         f"{duration(record.seconds_left)} left, loss {record.loss:.4f}, "

@@ -25,11 +25,11 @@ from dynapipe_hpc.report.work_shares import PassShares
 Event = dict[str, Any]  # the format is an open JSON object
 
 MAX_BARS = 1 << 24
-"""More bars than an iteration has: arrows of different iterations have different numbers."""
+"""More bars than any iteration has, so that arrows of different iterations differ in number."""
 WITHIN_US = 0.001
-"""Time before the end of a slice that still belongs to it, for viewers."""
+"""Time in µs before the end of a slice at which viewers still assign an event to the slice."""
 TRACKS = {BarKind.TRANSFER: 1, BarKind.WAIT: 1}
-"""Tracks of kinds that are not on the first of a rank."""
+"""Tracks of the kinds of bars that are not on a rank's first track."""
 N_TRACKS = 2
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
@@ -62,7 +62,7 @@ class TraceFile:
         self._end_ms += max(timeline.planned_ms, timeline.measured_ms)
 
     def restart(self, timelines: Iterable[IterationTimeline]) -> None:
-        """Begins the file anew with these iterations; without any there is none."""
+        """Starts the file again with these iterations; without any, removes it."""
         self.path.unlink(missing_ok=True)
         for timeline in timelines:
             self.add(timeline)
@@ -129,9 +129,9 @@ def _counter(bar: Bar, offset_ms: float, *, measured: bool) -> Iterator[Event]:
 
 
 def _arrows(timeline: IterationTimeline, offset_ms: float) -> Iterator[Event]:
-    """An arrow from the start of every transfer to where the receiver has waited for it.
+    """An arrow from the start of every transfer to the end of the receiver's wait for it.
 
-    Rank 2 waits for what `a0>2` sends by `a0<!`. Each rank measures from its own start of the
+    Rank 2 waits by `a0<!` for what `a0>2` sends. Each rank measures from its own start of the
     iteration, so that a receive may seem to end before the send; such an arrow is left out.
     """
     waits = {(bar.rank, bar.label): bar for bar in timeline.measured if bar.kind is BarKind.WAIT}
@@ -356,7 +356,7 @@ def write_atomically(path: Path, text: str, *, lasting: bool = True) -> None:
 
 
 def _remove_unfinished(path: Path) -> None:
-    """Removes temporary files that a killed run has left; those of the report are not its own."""
+    """Removes temporary files that a killed run has left, but not those of a report."""
     remove_unfinished(path, *_WRITTEN)
     remove_unfinished(path / "plans", "*")
 

@@ -53,7 +53,7 @@ def text_table(comparison: Comparison) -> str:
 
 
 def notes(comparison: Comparison) -> list[tuple[str, Sequence[str]]]:
-    """Lines about the runs that are no numbers, by title."""
+    """Lines of text about the runs, by title."""
     lines_of = {
         "mixtures of datasets:": comparison.mixtures,
         "one sample alone lengthens iterations of:": outliers(comparison),
@@ -67,7 +67,7 @@ def notes(comparison: Comparison) -> list[tuple[str, Sequence[str]]]:
 
 
 Quantity = tuple[str, str, Callable[[float], str], Callable[[RunSummary], float]]
-"""Label, unit, and functions that write a value and that find it."""
+"""Label, unit, a function that formats a value, and a function that gets the value."""
 
 
 def _rows(comparison: Comparison, *quantities: Quantity) -> list[Row]:
@@ -96,7 +96,7 @@ def _speed(comparison: Comparison) -> list[Row]:
 
 
 def _time_use(comparison: Comparison) -> list[Row]:
-    """Shares of the time of ranks; none if no run tells them, and no use that no run has."""
+    """Shares of the time of ranks, for uses that some run has; empty if no run has any."""
     known = [times for times in comparison.times if times is not None]
     if not known:
         return []
@@ -153,7 +153,7 @@ def _loss(comparison: Comparison) -> list[Row]:
 def evaluation_rows(runs: Sequence[Evaluations]) -> Iterator[Row]:
     """Rows about evaluations, ascending; none if no run has any.
 
-    The losses of tasks are those of the last evaluation; of many tasks, those with most tokens.
+    The losses of tasks are from the last evaluation; of many tasks, only the largest are shown.
     """
     if not any(runs):
         return
@@ -190,7 +190,7 @@ def evaluation_rows(runs: Sequence[Evaluations]) -> Iterator[Row]:
 
 
 def lowest(run: Evaluations) -> EvaluationRecord:
-    """The evaluation with the lowest loss, the first of equals; a loss that is NaN is not."""
+    """The evaluation with the lowest loss, the first of equals; NaN is never the lowest."""
     return min(run, key=lambda record: (record.loss != record.loss, record.loss))
 
 

@@ -58,7 +58,7 @@ _PASSES = (BarKind.FORWARD, BarKind.BACKWARD)
 
 
 def _uses(bars: Sequence[Bar], until_ms: float, n_stages: int) -> Iterator[tuple[Use, float]]:
-    """Times of all ranks, by parts of bars and what follows the last one."""
+    """Uses and times of all ranks: those of every bar, and the time after the last bar."""
     sends = {bar.label: bar.start_ms for bar in bars if bar.kind is BarKind.TRANSFER}
     reached: dict[tuple[str, int], float] = {}
     for bar in bars:
@@ -76,7 +76,7 @@ def _uses(bars: Sequence[Bar], until_ms: float, n_stages: int) -> Iterator[tuple
             case BarKind.TRANSFER:
                 yield Use.TRANSFER, bar.end_ms - bar.start_ms
             case BarKind.WAIT:
-                # A wait for a send, `a0>!`, is one for the transfer; no label is that of its start.
+                # A wait for a send, `a0>!`, finds no start in `sends`: all of it is transfer.
                 sent_ms = sends.get(f"{bar.label.removesuffix('<!')}>{bar.rank}", bar.start_ms)
                 yield from _divided(bar, sent_ms, Use.TRANSFER)
             case BarKind.UPDATE:
@@ -102,7 +102,7 @@ def _update_group(bar: Bar, n_stages: int) -> tuple[str, int]:
 class TimeUse:
     """Time of the average rank by use, in the mean of some iterations.
 
-    They are of the warm-up if none was traced after it.
+    These are iterations of the warm-up if none was traced after it.
     """
 
     times_ms: Mapping[Use, float]
@@ -124,7 +124,7 @@ def time_use(
     timelines: Mapping[int, IterationTimeline],
     n_stages: int,
 ) -> TimeUse | None:
-    """The use of time in the traced iterations after the warm-up; if there is none, in all traced.
+    """The use of time in the traced iterations after the warm-up, or else in all traced ones.
 
     None if no iteration was traced, or the trace does not tell what passes computed.
     """

@@ -181,7 +181,7 @@ def _kind(step: Instruction) -> BarKind:
 
 
 MAX_RANKS = 16
-"""Ranks of a measured iteration that have room in a drawing."""
+"""Most ranks of a measured iteration that have room in a drawing."""
 WIDTH, LEFT, GAP, TITLE = 1000, 60, 6, 28
 LANE, LOW_LANE = 44, 20
 MIN_LABEL = 52

@@ -34,7 +34,7 @@ class WorkShares(NamedTuple):
 
 
 class PassShares(NamedTuple):
-    """Shares of the two passes of a micro-batch on a stage; a split backward pass is one."""
+    """Shares of the two passes of a micro-batch on a stage; a split backward pass counts as one."""
 
     forward: WorkShares
     backward: WorkShares
@@ -52,7 +52,7 @@ class PassWork:
     ) -> list[Sequence[PassShares]]:
         """Shares of every micro-batch of every plan, on the plan's stage.
 
-        Stages that hold the same parts share a list. Nothing if the family has no closed forms.
+        Stages that hold the same parts share a list. Empty if the family has no closed forms.
         """
         by_id = {sample.sample_id: sample for sample in samples}
         if not (parts := self.shape.parts()):
@@ -90,7 +90,7 @@ class PassWork:
 class _Tokens(NamedTuple):
     """Tokens of micro-batches, in arrays of shape (n_microbatches,).
 
-    They are of the samples, each for itself; of rows without padding; and of rows with padding.
+    They are of single samples, of rows without padding, and of rows with padding.
     """
 
     alone: Tokens
@@ -127,9 +127,9 @@ class _Tokens(NamedTuple):
 
 
 def _earlier_pairs(microbatches: Sequence[MicroBatch]) -> IntArray:
-    """Pairs of the tokens of slices and those before them; as many count for causal attention.
+    """Pairs of a token in a slice and a token before the slice, each counted twice.
 
-    Pairs of a chosen and a rejected token, which do not attend to each other, count less than none.
+    Pairs of a chosen and a rejected token, which do not attend to each other, are subtracted.
     """
     parts = [microbatch.slice or Slice(0, 0, 0) for microbatch in microbatches]
     earlier = [2 * part.begin * (part.end - part.begin) for part in parts]
