@@ -123,7 +123,7 @@ def _run_together(arguments: argparse.Namespace) -> int:
     start_s = time.perf_counter()
     with open_job() as job:
         options = PreprocessOptions(arguments.skip_bad, arguments.force, arguments.workers)
-        # On one rank: what reads a tokenizer takes memory.
+        # On one rank: the library that reads a tokenizer takes memory.
         recipe = job.on_first(lambda: _load_recipe(arguments))
         with share_progress("preprocess", shown=job.is_first) as show:
             made = preprocess_together(
@@ -184,7 +184,7 @@ def _tell(what: str, tokenizer: "Tokenizer", totals: "PreprocessTotals", start_s
     if totals.n_samples > totals.n_records:
         say(
             f"{totals.n_samples:,} samples of {totals.n_records:,} conversations: a turn that the "
-            "template writes otherwise when others follow is a sample of its own (--turns each)"
+            "template writes differently when more follow is a separate sample (--turns each)"
         )
     say(f"{n_records:,} records: {note}" for note, n_records in totals.notes.items())
     if totals.n_skipped:
@@ -265,7 +265,7 @@ def inspect(arguments: argparse.Namespace) -> int:
 
 
 def _check_for_files_only(arguments: argparse.Namespace) -> None:
-    """Refuses options that say nothing of the folder of a model."""
+    """Refuses options that do not apply to the folder of a model."""
     names = [f"--{n}" for n in ("config", "verify", "show", "tokenizer") if getattr(arguments, n)]
     if names:
         raise InputError(

@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one verb; 0 if done, 1 if the run failed, 2 if the input is wrong."""
     parsed = make_parser().parse_args(arguments)
     if arguments is None and sys.argv[1] == "preprocess":
-        # Else transformers loads it, 190 MB and a second, which text does not need.
+        # Otherwise transformers loads it, in a second and 190 MB; text does not need it.
         cast("dict[str, object]", sys.modules)["torch"] = None
         os.environ["TRANSFORMERS_NO_ADVISORY_WARNINGS"] = "1"
     if isinstance(sys.stdout, io.TextIOWrapper):

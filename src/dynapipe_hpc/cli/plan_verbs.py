@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @verb(
     "describe the keys of a configuration",
     "Prints the keys of a configuration with default, type, limits and unit: all, those of a "
-    "table, or one key with its whole description.",
+    "table, or one key with its full description.",
     option("key KEY", "a table or key (default: all tables)", str, nargs="?", default=""),
     switch("--schema", "print a JSON Schema, for editors"),
     examples=[

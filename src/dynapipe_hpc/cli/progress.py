@@ -13,7 +13,7 @@ MIN_SHARE = 0.05
 
 
 Show = Callable[..., None]
-"""Shows the finished share of a job, None if it is unknown, and what else there is to say."""
+"""Shows the finished share of a job, None if it is unknown, and perhaps more text."""
 
 
 @contextmanager

@@ -47,7 +47,7 @@ class Verb(NamedTuple):
 def verb(
     summary: str, description: str, *arguments: Argument, examples: Sequence[str]
 ) -> Callable[[Callable[[argparse.Namespace], int]], Verb]:
-    """Makes a verb of a function, after which it is named; help ends with `examples`."""
+    """Makes a verb from a function, whose name it takes; its help ends with `examples`."""
 
     def make(function: Callable[[argparse.Namespace], int]) -> Verb:
         name = function.__name__.rstrip("_").replace("_", "-")
@@ -69,7 +69,7 @@ def option(
 def number(
     names: str, text: str, least: float, most: float = math.inf, **settings: Any
 ) -> Argument:
-    """An argument that is a finite number within limits, whole if the lower one is."""
+    """An argument that is a finite number within limits, an integer if the lower limit is."""
     kind = type(least)
 
     def parse(word: str) -> float:
@@ -127,7 +127,7 @@ def is_started_alone() -> bool:
 
 @contextmanager
 def open_ranks() -> "Iterator[Ranks]":
-    """The ranks that a launcher started; one alone needs no MPI, which login nodes often lack."""
+    """The ranks that a launcher started; a single process does without MPI, as on login nodes."""
     if is_started_alone():
         from dynapipe_hpc.job.ranks import Alone
 
