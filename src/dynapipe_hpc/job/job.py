@@ -35,20 +35,20 @@ class Ending:
     """The end of a job: only the rank that fails first says why.
 
     A failure on one rank soon causes failures on others. In a run, the rank that creates the
-    record of the end in its folder may print the message. If the file system does not answer, one
-    message too many is better than none. Elsewhere the first rank is given time to speak.
+    record of the end in the run folder may print its message. If the file system does not answer,
+    every rank may: one message too many is better than none. Elsewhere rank 0 gets time to print.
     """
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self.file: Path | None = None  # in which is written how the job ends, besides the message
+        self.file: Path | None = None  # records how the job ends, beside the message
         self._is_claimed_by_file = False
 
     @contextmanager
     def recorded(self, file: Path) -> Iterator[None]:
-        """Until the block ends well, the rank that creates the record of the end may speak.
+        """Lets only the rank that creates the record of the end print, until the block ends well.
 
-        Then the job itself writes the record, and whoever fails later speaks as outside of a run.
+        Then the job itself writes the record, and a rank that fails later prints as outside a run.
         """
         self.file, self._is_claimed_by_file = file, True
         yield
@@ -79,13 +79,13 @@ class Ending:
         os._exit(INTERRUPTED)
 
     def record(self, how: JobOutcome, exit_code: int, message: str) -> None:
-        """Records how the job ends; a disk that fails or hangs does not keep it from ending."""
+        """Records how the job ends, which a disk that fails or hangs does not prevent."""
         self._start_to_record(how, exit_code, message).join(_UNTIL_RECORDED_S)
 
     def _say_last(self, message: str, how: JobOutcome, exit_code: int) -> None:
         print_error(message)
         recording = self._start_to_record(how, exit_code, message)
-        # A launcher that is told to end the job may discard output that it has not read yet.
+        # A launcher that has to end the job may discard output that it has not read yet.
         time.sleep(_UNTIL_READ_S)
         recording.join(_UNTIL_RECORDED_S)
 
@@ -100,7 +100,7 @@ class Ending:
         return recording
 
     def wait_unless_first(self) -> None:
-        """Returns on the first rank; others wait for the end of the job."""
+        """Returns on the rank that fails first; other ranks wait for the end of the job."""
         if not self.claim():
             time.sleep(_MAX_WAIT_S)
             os._exit(1)
@@ -220,7 +220,7 @@ class Job:
         ending: Ending | None = None,
         stop: StopRequests | None = None,
     ) -> None:
-        """Joins the ranks of `comm`; a part of a job ends and stops with it."""
+        """Joins the ranks of `comm`; a part of a job ends and stops with the entire job."""
         self.comm, self.rank, self.size = comm, comm.Get_rank(), comm.Get_size()
         self.is_first = self.rank == 0
         self.ending, self.stop = ending or Ending(), stop or StopRequests()
@@ -234,7 +234,7 @@ class Job:
         return self._of(self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank))
 
     def free(self) -> None:
-        """Releases the communicator of a job that is a part of another; its ranks together."""
+        """Releases the communicator of a job that is part of another; called by all its ranks."""
         self.comm.Free()
 
     def barrier(self) -> None:
@@ -266,15 +266,15 @@ class Job:
         own_numbers = np.array([number, 2**64 - 1 - number], np.uint64)
         least = np.empty_like(own_numbers)
         self.comm.Allreduce(own_numbers, least, MPI.MIN)
-        # The least complement is that of the largest number.
+        # The least complement belongs to the largest number.
         return bool(np.array_equal(least, own_numbers))
 
     def all_reduce_sum(self, numbers: Sequence[float]) -> list[float]:
-        """All-reduce: the sum over ranks of each of some numbers (float64), on all ranks."""
+        """All-reduce: for each number (float64), its sum over ranks, on all ranks."""
         return self._reduced(numbers, MPI.SUM)
 
     def all_reduce_max(self, numbers: Sequence[float]) -> list[float]:
-        """All-reduce: the largest over ranks of each of some numbers (float64), on all ranks."""
+        """All-reduce: for each number (float64), its largest value over ranks, on all ranks."""
         return self._reduced(numbers, MPI.MAX)
 
     def _of(self, comm: MPI.Comm) -> "Job":
@@ -312,7 +312,7 @@ class Job:
         raise SystemExit(exit_code)
 
     def on_first(self, make: Callable[[], T]) -> T:
-        """Calls a function on the first rank; its result, or its error for the user, is of all."""
+        """Calls a function on the first rank; all ranks return its result or raise its error."""
         results: list[T] = []
         with self.fail_together():
             if self.is_first:
@@ -357,8 +357,8 @@ def fail_early(job: Job) -> Iterator[Callable[[], None]]:
     """Ends the block on all ranks soon after an error for the user on one of them.
 
     Used inside `Job.fail_together`, where failed ranks would wait for those that still work. Called
-    by all ranks together. The block calls what it gets from time to time; that ends it if another
-    rank failed or any rank was asked to stop, which the caller has to handle after the block.
+    by all ranks together. From time to time the block calls the function that it gets. That ends it
+    if another rank failed or any was asked to stop, which the caller has to handle after the block.
     """
     peers = job.comm.Dup()
 

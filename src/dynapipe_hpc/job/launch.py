@@ -53,7 +53,7 @@ _INTERFACES = {
 
 
 class LaunchEnvironment(NamedTuple):
-    """Facts that the launcher told this process; None where there is none or no limit."""
+    """Facts from the launcher of this process; None for what is unknown or unlimited."""
 
     launcher: str | None
     interface: str | None
@@ -66,7 +66,7 @@ class LaunchEnvironment(NamedTuple):
 
 
 def read_number(environment: Mapping[str, str], name: str, default: int = 0) -> int:
-    """Reads a variable, or raises `InputError`; one that scripts passed on empty is absent."""
+    """Reads a number from a variable, or raises `InputError`; an empty one counts as absent."""
     value = environment.get(name) or default
     try:
         return int(value)
@@ -80,7 +80,7 @@ def device_index(local_rank: int, n_devices: int) -> int:
 
 
 def read_started(environment: Mapping[str, str], n_usable_cores: int) -> LaunchEnvironment:
-    """Reads how a process was started; raises `InputError` of a number that is none."""
+    """Reads how a process was started; raises `InputError` if a variable is no number."""
     launcher = next((each for each in LAUNCHERS if each.started(environment)), None)
     names = (launcher.rank, launcher.size, launcher.local_rank) if launcher else ()
     rank, size, local_rank = [read_number(environment, name) for name in names] or (0, 1, 0)

@@ -1,4 +1,4 @@
-"""Settings with which MPI starts: of one host, and of Open MPI in a virtual environment."""
+"""Settings with which MPI starts: on one host, and for Open MPI in a virtual environment."""
 
 import os
 import sys
@@ -38,13 +38,13 @@ def _is_loaded(library: str) -> bool:
 
 
 def has_settings(file: Path) -> bool:
-    """Whether a settings file sets anything; that of a new Open MPI has comments only."""
+    """Whether a settings file sets anything; the file of a new Open MPI has comments only."""
     lines = file.read_text().splitlines() if file.is_file() else []
     return any(line.strip() and not line.lstrip().startswith("#") for line in lines)
 
 
 def permission_for_root() -> str:
-    """Hint on what root has to type before Open MPI starts ranks, which no rank could give."""
+    """Hint on what root has to type first: Open MPI starts no rank that could print it."""
     if os.geteuid() or not _is_open_mpi() or all(name in os.environ for name in _ROOT):
         return ""
     return f"; as root, first: export {' '.join(f'{name}=1' for name in _ROOT)}"
@@ -56,13 +56,13 @@ def mpi_settings(
 ) -> Iterator[None]:
     """Sets variables for the block that starts MPI, and removes them after it.
 
-    Those that users have set are kept, and processes that this one starts may be ranks of another
-    job. Open MPI does not start without HOME, which containers and services may lack. That of the
-    virtual environment (`is_own`) would look where it was built, so it is told where it is, and
-    reads the settings of this package after those of the user and the environment.
+    Variables that users have set are kept. The rest is removed, as processes that this one starts
+    may be ranks of another job. Open MPI does not start without HOME, which containers and services
+    may lack. The Open MPI of the virtual environment (`is_own`) is told where it is, as it looks
+    where it was built, and reads this package's settings after the user's and the environment's.
 
     If the job runs on one host, MPI does without the network: otherwise ranks listen for
-    connections, with Open MPI on all interfaces. A process alone does without shared memory too:
+    connections, with Open MPI on all interfaces. A single process does without shared memory, too:
     without a launcher nothing would remove the segment of 16.8 MB that Open MPI leaves.
     """
     variables = {"HOME": (home := _home())}
@@ -85,7 +85,7 @@ def mpi_settings(
 
 
 def _home() -> str:
-    """The user's home, where Open MPI looks for settings; the root folder if nobody knows it."""
+    """The user's home, where Open MPI looks for settings; the root folder if it is unknown."""
     try:
         return str(Path.home())
     except RuntimeError:  # neither HOME nor an entry of the user

@@ -60,7 +60,7 @@ def _started(pid: int) -> str:
 
 
 def _numbers(pid: int) -> list[str]:
-    """Fields of a process after its name, as the kernel gives them; nothing if it is gone."""
+    """Fields of a process after its name, as the kernel gives them; empty if it is gone."""
     return _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
 
 
@@ -80,7 +80,7 @@ def keep_freed_memory() -> bool:
 
     By default it maps and unmaps every tensor of more than 32 MiB, and returns what is free at the
     end of its heap, so that the kernel clears the same pages in every pass. Threads other than the
-    main one have heaps of at most 64 MiB; what is larger is still mapped anew there.
+    main one have heaps of at most 64 MiB; larger tensors there are still mapped each time.
 
     Returns whether it does so from now on; another library than glibc has no such setting.
     """

@@ -15,7 +15,7 @@ ANSWER_WITHIN_S = 60
 
 @dataclass(frozen=True, slots=True)
 class SlurmJob:
-    """A Slurm job; its name is its number as users see it, of an array ARRAY_TASK."""
+    """A Slurm job; its name is its number as users see it, ARRAY_TASK for an array."""
 
     job_id: int
     n_restarts: int

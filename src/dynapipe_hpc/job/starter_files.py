@@ -1,4 +1,4 @@
-"""Batch scripts and example configurations, copied to a folder of the user's to start from."""
+"""Batch scripts and example configurations, copied to the user's folder as a start."""
 
 import os
 from contextlib import ExitStack
@@ -24,7 +24,7 @@ def copy_starter_files(folder: Path) -> list[str]:
     """Copies all of `FOLDERS` into a folder, under the names that they have in a checkout.
 
     Nothing is overwritten; after an error or an interruption no part of a copy is left. Returns the
-    names of what is new in the folder.
+    names of the new entries of the folder.
     """
     if not os.path.lexists(folder):
         with new_folder(folder) as temporary:

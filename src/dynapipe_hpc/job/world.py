@@ -1,7 +1,7 @@
 """MPI, started after checking how this process was started.
 
-Importing this module starts MPI, as importing mpi4py would. But processes that should be
-one job and are not are ended here, before anything else is loaded.
+Importing this module starts MPI, as importing mpi4py would. But processes that should
+form one job and do not are ended here, before anything else is loaded.
 """
 
 import os
