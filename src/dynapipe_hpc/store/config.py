@@ -15,12 +15,12 @@ class StoreConfig(ConfigTable):
     Attributes:
         look_ahead: Iterations that may be planned ahead of execution. Up to this number of ranks
             take turns to plan; a value above the job's number of ranks is rounded up to a multiple
-            of the latter.
+            of that number.
         plan_bytes: Largest plan of one rank, in bytes; a larger one ends the run with an error. A
             host reserves shared memory for look_ahead plans of this size for each of its ranks.
         timeout_s: Longest wait for a plan, in seconds; after it the run ends with an error.
-        progress: How plans that a planner writes to another host get there while the first rank of
-            that host computes. rma: by MPI and the network, without that rank's help. thread: by a
+        progress: How plans that a planner writes to another host get there while that host's first
+            rank computes. rma: by MPI and the network, without that rank's help. thread: by a
             thread of that rank. auto: rma if a test at the start shows that it works, thread
             otherwise.
     """

@@ -34,7 +34,7 @@ from dynapipe_hpc.store.ring_layout import (
     RingLayout,
 )
 
-# A pause of any length takes longer than this, and so does what a busy core is given.
+# Any pause takes longer than this, and so does the time that a busy core takes to return.
 _WITHOUT_PAUSE_S = 50e-6
 _MAX_PAUSE_S = 2e-3
 
@@ -49,8 +49,8 @@ def poll(
 
     After the first 50 us it sleeps between calls, so that a wait never occupies the core that
     another process needs to end it. It sleeps for a `share` of the time waited so far, at most
-    `longest_pause_s`, in addition to the some 60 us that the shortest sleep takes. Pauses should be
-    short where `ready` enters MPI, as that may be what moves a transfer along.
+    `longest_pause_s`, in addition to the 60 us or so that the shortest sleep takes. Pauses should
+    be short if `ready` enters MPI, as only these calls may move a transfer along.
     """
     start_s = time.monotonic()
     while not ready():
@@ -65,12 +65,12 @@ def poll(
 class HostMemory:
     """Memory that the ranks of a host load from and store to, without a call of MPI that waits.
 
-    Every rank owns a part of it. What a rank has written is complete for every rank that sees a
-    later write of it.
+    Every rank owns a part of it. A rank that sees one write of another rank also sees all earlier
+    writes of that rank.
     """
 
     def __init__(self, comm: MPI.Intracomm, n_bytes: int) -> None:
-        """Opens `n_bytes` of any content on each rank of `comm`, which this object frees."""
+        """Opens `n_bytes` of arbitrary content on each rank of `comm`, which this object frees."""
         self.comm = comm
         self._window = MPI.Win.Allocate_shared(n_bytes, 1, comm=comm)
         check_unified(self._window)
@@ -97,7 +97,7 @@ class HostMemory:
 
 
 def check_unified(window: MPI.Win) -> None:
-    """Raises `RunError` unless loads find what other ranks have written, without an update."""
+    """Raises `RunError` unless loads see the writes of other ranks without an update."""
     if window.model != MPI.WIN_UNIFIED:
         raise RunError(
             "this MPI library keeps a second copy of memory that ranks share (its model of MPI "
@@ -128,9 +128,9 @@ class MpiMemory:
     """
 
     def __init__(self, comm: MPI.Intracomm, memory: memoryview | None) -> None:
-        """Opens `memory` of this rank, None for none; called by all ranks of `comm` together.
+        """Opens `memory` of this rank, if it has any; called by all ranks of `comm` together.
 
-        It frees `comm`. Raises `RunError` if loads of the owner would not find what others write.
+        It frees `comm`. Raises `RunError` if loads of the owner would not see others' writes.
         """
         self._comm = comm
         info = MPI.Info.Create(_HINTS)
@@ -178,7 +178,7 @@ _SWITCH_INTERVAL_S = 0.5e-3
 class AccessProgress:
     """Mechanism that answers accesses to a leader's memory, and the reason for it.
 
-    rma: the MPI library and the network on their own; thread: a thread of the rank that owns it.
+    rma: the MPI library and the network on their own; thread: a thread of the memory's owner.
     """
 
     mechanism: Literal["rma", "thread"]
@@ -301,7 +301,7 @@ class FarRings:
         if is_member:
             self._memory = MpiMemory(among, near.part(0) if is_leader else None)
             progress = self._choose(among, choice)
-        # The leader, rank 0 on its host, is a member and tells the choice to those that are not.
+        # The leader, rank 0 on its host, is a member and tells the choice to other ranks.
         self.progress = near.comm.bcast(progress)
         if is_leader and self._memory and self.progress.mechanism == "thread":
             self._thread = ProgressThread(self._memory.enter_mpi)
@@ -313,7 +313,7 @@ class FarRings:
         return self._memory, self._members.index(leader)
 
     def answer(self) -> None:
-        """Lets a leader that waits answer planners; loads of its ring alone do not."""
+        """Lets a leader that waits answer planners; loads from its ring alone do not."""
         if self._memory is not None and self._thread is None:
             self._memory.enter_mpi()
 
@@ -349,7 +349,7 @@ class MpiPlanStore:
 
     The ranks of a host share a ring of entries, in the memory of the first of them, their leader. A
     planner writes the plans of all ranks of a host together: into the shared memory of its own
-    host, and through one-sided MPI into that of others. An executing rank only loads and stores.
+    host, and by one-sided MPI into other hosts' memory. An executing rank only loads and stores.
     No rank waits for another to call MPI: if the network needs that, a thread of the leader does
     it.
 
@@ -369,8 +369,8 @@ class MpiPlanStore:
     ) -> None:
         """Opens the store; called by all ranks of `comm` together.
 
-        `plan_bytes` bounds the plan of one rank; ranks with different numbers `host` are as if on
-        different hosts. Raises `RunError` on all ranks if MPI windows are not as it needs them.
+        `plan_bytes` bounds the plan of one rank; ranks with different `host` numbers count as
+        on different hosts. Raises `RunError` on all ranks if MPI windows lack what it needs.
         """
         self._turns = PlannerTurns(comm.Get_size(), capacity, first_iteration)
         self._plan_bytes = plan_bytes
@@ -485,7 +485,7 @@ class MpiPlanStore:
 
     def _is_ready(self, iteration: int) -> bool:
         number = self._number(iteration)
-        # Whether the words are equal is certain even where a word is not written at once.
+        # The comparison is right even if a word is not written at once.
         return self._near.read(0, self._layout.n_put(number), WORD.size) == WORD.pack(number + 1)
 
     def _number(self, iteration: int) -> int:

@@ -22,9 +22,9 @@ class PlanStore(Protocol):
     """A bounded queue of plan bytes per executing rank, in order of iterations.
 
     Contract: every plan is delivered once, in order and unchanged, starting with a given iteration;
-    planners put, and ranks take, their own in order, each once. `put` of iteration k waits until
-    the rank has taken iteration k - capacity. After `timeout_s`, `put` and `take` raise an error
-    with the reason, leave the store as it was, and may be tried again.
+    each planner puts its own plans, and each rank takes its own, in order, each once. `put` of
+    iteration k waits until the rank has taken iteration k - capacity. After `timeout_s`, `put` and
+    `take` raise an error with the reason, leave the store as it was, and may be tried again.
     """
 
     @property

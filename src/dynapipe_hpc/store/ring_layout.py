@@ -10,7 +10,7 @@ from typing import Protocol
 
 @dataclass(frozen=True)
 class Hosts:
-    """Hosts of a job, each named by its leader, its first rank; `leader_of` has it by rank."""
+    """Hosts of a job, each named by its leader, the first rank; `leader_of` is indexed by rank."""
 
     leader_of: tuple[int, ...]
 
@@ -63,8 +63,8 @@ class RingLayout:
     All fields except the messages are 8-byte words at multiples of 8 bytes. Iterations count from
     0 at the start of the job; entry `number % n_entries` holds iteration `number` when its n_put is
     `number + 1`, which its planner writes last. A rank writes its own n_taken, the number of
-    iterations that it has taken. Ranks are numbered within the host. What is one object for several
-    ranks is stored once; their headers have the same start, which counts from the entry.
+    iterations that it has taken. Ranks are numbered within the host. An object that several ranks
+    share is stored once; their headers have the same start, counted from the entry.
     """
 
     n_ranks: int
@@ -89,7 +89,7 @@ class RingLayout:
         return self.n_taken(self.n_ranks) + number % self.n_entries * self.entry_bytes
 
     def body(self, number: int) -> int:
-        """Offset of what follows it: headers and messages."""
+        """Offset of an entry's headers and messages, which follow n_put."""
         return self.n_put(number) + WORD.size
 
     def header(self, number: int, rank: int) -> int:
@@ -118,7 +118,7 @@ class RingLayout:
 
     @property
     def counts(self) -> list[int]:
-        """Offsets of the words that count, all of which are 0 at first."""
+        """Offsets of all words n_taken and n_put, which are 0 at first."""
         taken = [self.n_taken(rank) for rank in range(self.n_ranks)]
         return taken + [self.n_put(number) for number in range(self.n_entries)]
 
