@@ -75,7 +75,7 @@ class Fault(NamedTuple):
 
 
 def describe(pipeline: Sequence[RankPlan], fault: Fault) -> str:
-    """A message that says which rule the plans of a replica, by stage, break and shows where."""
+    """A message that names the rule that the plans of a replica, by stage, break, and the place."""
     plan = pipeline[fault.stage]
     iteration = f"iteration {plan.iteration}"
     match rule := Rule(fault.rule):
@@ -145,8 +145,8 @@ def check_plans(plans: Sequence[RankPlan]) -> None:
     micro-batches. On each rank, every micro-batch takes every step once and after the steps that
     it depends on, peers are the neighbouring stages, a receive slot has one user at a time, and
     memory stays within its limit. No sample occurs twice. The slices of a sample make up the
-    whole sample, on one replica; their forward passes run in ascending order, their backward passes
-    in descending order. No two ranks disagree on the order of their transfers, and no
+    complete sample, on one replica; their forward passes run in ascending order, their backward
+    passes in descending order. No two ranks disagree on the order of their transfers, and no
     rank waits forever if transfers behave like NCCL's, even if every start of one blocks until the
     peer starts it, too. The time is linear in the number of instructions. Plans of an evaluation
     have forward passes only, on all ranks.
@@ -213,7 +213,7 @@ def _sizes(plan: RankPlan) -> tuple[tuple[MicroBatch, ...], int, int]:
 
 
 def _earlier_slices(plan: RankPlan) -> list[int]:
-    """Per micro-batch that with the slice before its own; itself if it has none or the first."""
+    """Per micro-batch the one with the slice before; itself if it has no slice or the first."""
     slices = defaultdict[int, list[tuple[Slice, int]]](list)
     for index, microbatch in enumerate(plan.microbatches):
         if isinstance(microbatch, PackedRow) and microbatch.slice:
@@ -236,7 +236,7 @@ def _earlier_slices(plan: RankPlan) -> list[int]:
 
 
 def _check_samples(pipelines: Sequence[Sequence[RankPlan]]) -> None:
-    """Raises where a sample occurs twice, other than in its slices."""
+    """Raises if a sample occurs twice, other than in its slices."""
     replica_of: dict[int, int] = {}
     for plan, *_ in pipelines:
         sliced = {m.sample_ids[0] for m in plan.microbatches if _is_slice(m)}

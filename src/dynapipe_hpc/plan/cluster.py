@@ -16,8 +16,8 @@ class Link(ConfigTable):
     Attributes:
         latency_ms: Time of an empty transfer, in ms.
         bytes_per_ms: Bandwidth in bytes per ms; 1e6 is 1 GB/s, inf means that size costs no time.
-        full_duplex: Whether a rank can send to both neighbours at the same time. If not, what it
-            sends to one waits for what it sends to the other, as in the paper's planner.
+        full_duplex: Whether a rank can send to both neighbours at the same time. If not, a send to
+            one waits for a send to the other, as in the paper's planner.
     """
 
     latency_ms: float = Field(default=0.02, ge=0, le=1e6)
@@ -37,13 +37,13 @@ class Cluster(ConfigTable):
         n_replicas: Number of data-parallel copies of the model, each with its share of a batch.
         n_stages: Number of pipeline stages into which the layers of one copy are divided.
         n_shards: Number of ranks over which every layer of a stage is cut (tensor parallel).
-        sequence_parallel: Whether the shards of a stage also divide the tokens of what is not cut,
-            that is, of norms and of the residual stream (sequence parallel).
+        sequence_parallel: Whether the shards of a stage also divide the tokens where layers are not
+            cut: in norms and in the residual stream (sequence parallel).
         shard_sums: Type in which shards add up 16-bit tensors: "float32", or "dtype" for the
             tensors' own, which halves the traffic. Ranks on CPUs always add in float32.
         device_memory_bytes: Memory that one rank may use for model and activations, such as "76GB".
-            On a GPU, a run reserves this divided by 0.93, the rest for fragments and buffers of
-            transfers, and ends with an error if less is free.
+            On a GPU, a run reserves this divided by 0.93, where the rest is for fragments and
+            transfer buffers, and ends with an error if less is free.
         zero_stage: ZeRO stage, that is, what replicas divide among them instead of keeping copies:
             0 for nothing, 1 for the optimizer's state (ZeRO-1).
         link: Connection between neighbouring stages, unless a cost table holds a measured one.

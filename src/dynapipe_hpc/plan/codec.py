@@ -1,8 +1,8 @@
 """Plans as bytes, little endian, which only the version that wrote them reads.
 
 A plan is magic word, version and checksum; sixteen numbers and the iteration's time; the tables of
-`_ENTRY_BYTES`, without gaps; and the hash of all plans of the iteration. What the checksum covers
-was checked before it was written (`plan/check.py`), and is not checked again.
+`_ENTRY_BYTES`, without gaps; and the hash of all plans of the iteration. The planner has checked
+plans before they were encoded (`plan/check.py`); they are not checked again.
 """
 
 import struct

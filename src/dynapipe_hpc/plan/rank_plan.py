@@ -103,7 +103,7 @@ class RankPlan:
     stage.
 
     `iteration`: Number of the iteration, from 0. `rank`: Rank that executes the plan, numbered
-    among those of its shard, as are peers. `microbatches`: Micro-batches of the replica;
+    among the ranks of its shard, as peers are. `microbatches`: Micro-batches of the replica;
     instructions refer to them by index. `instructions`: Instructions in the order of execution.
     """
 
