@@ -126,7 +126,7 @@ def folder(path: Path, *files: str) -> Path:
         (("tokenizer.json",), "it is a tokenizer of Hugging Face"),
         (("adapter_config.json",), "it is adapters for peft"),
         (("checkpoint.json", "huggingface/config.json"), "it is a checkpoint; name the folder of"),
-        (("config.toml",), "it is a configuration of which no run has begun here"),
+        (("config.toml",), "it is a configuration, but no run has begun here"),
         (("a.h5", "notes.txt"), "it holds datasets or cost tables"),
         (("notes.txt",), "it holds no file of a run"),
         (("a/machine.json", "b/machine.json", "c/x"), "it holds runs; name one: {0}/a, {0}/b"),

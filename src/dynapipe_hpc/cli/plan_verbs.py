@@ -301,7 +301,7 @@ def grid_search(arguments: argparse.Namespace) -> int:
 
 
 @verb(
-    "predict whole runs by several methods, without running them",
+    "predict complete runs by several methods, without running them",
     "Plans every iteration of CONFIG by every method of its [study] table, using its costs, and "
     "prints predictions. Several ranks share the iterations; the number of ranks changes nothing "
     "else.",

@@ -1,4 +1,4 @@
-"""Verbs about runs and the place where they run: doctor, run, watch, explain, report and others."""
+"""Verbs about runs and their machine: doctor, finetune, run, watch, explain, report, ..."""
 
 import argparse
 import sys

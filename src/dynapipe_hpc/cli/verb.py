@@ -127,7 +127,7 @@ def is_started_alone() -> bool:
 
 @contextmanager
 def open_ranks() -> "Iterator[Ranks]":
-    """The ranks that a launcher started; a single process does without MPI, as on login nodes."""
+    """The ranks that a launcher started; a single process needs no MPI (login nodes lack it)."""
     if is_started_alone():
         from dynapipe_hpc.job.ranks import Alone
 

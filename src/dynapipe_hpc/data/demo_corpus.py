@@ -143,7 +143,7 @@ def _report(rng: Random) -> Iterator[tuple[bool, str]]:
 
 
 CHAT, PREFERENCE = "chat", "preference"
-"""Names of the task of all conversations, and of that of all preference pairs."""
+"""Task names of all conversations, and of all preference pairs."""
 CHAT_SYSTEM = "Answer in a few words."
 MAX_CHAT_TURNS = 3
 TURN_BYTES = 8, 96

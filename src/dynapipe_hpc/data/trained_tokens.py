@@ -69,7 +69,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 class TrainedTokens:
-    """Choice of the tokens of samples that are trained (the loss mask): those of targets."""
+    """Choice of the tokens of samples that are trained (the loss mask): here, all of the target."""
 
     def mask(self, sample: Sample) -> Mask:
         """Whether each used token of a sample is trained; at least one is."""

@@ -83,7 +83,7 @@ def longest_row(
 ) -> int:
     """Length in tokens of the longest padded row that, as a micro-batch, fits on every stage.
 
-    `recompute`: Mode of recomputation, one of those of `cost`. `side`: Side of the row in an
+    `recompute`: Mode of recomputation, one of `cost`'s modes. `side`: Side of the row in an
     encoder-decoder model; otherwise row_tokens. Returns a multiple of `multiple`, at most
     `max_tokens`; 0 if none fits.
     """

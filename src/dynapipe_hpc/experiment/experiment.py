@@ -135,7 +135,7 @@ class Experiment:
 
     @cached_property
     def trained(self) -> UsedTokens:
-        """The used samples without those that are held out for evaluation."""
+        """The used samples without the samples held out for evaluation."""
         if self.drawn:
             return self.used
         return _without_held_out(self.used, self.config.held_out, self.dataset)

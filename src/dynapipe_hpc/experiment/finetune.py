@@ -264,7 +264,7 @@ def _checked_config(wish: Finetune) -> ExperimentConfig:
     for override in wish.overrides:
         if load_config(wish.config, [override]) != config:
             raise InputError(
-                f"{wish.config}: says other than {override}; leave that out, change the file, or "
+                f"{wish.config}: does not have {override}; leave that out, change the file, or "
                 "name a new folder: -o FOLDER"
             )
     return config

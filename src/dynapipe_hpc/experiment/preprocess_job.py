@@ -66,7 +66,7 @@ def preprocess_together(
 ) -> Preprocessed:
     """Tokenizes the lines of all sources into shards, and joins them into one dataset (collective).
 
-    Every rank gets about the same amount of text. The samples are those that `preprocess` writes,
+    Every rank gets about the same amount of text. The samples are the same as from `preprocess`,
     in the same order. Intact shards of an earlier, unfinished job are reused. The dataset
     appears when it is complete; then the shards, which are kept beside it, are removed.
     """

@@ -250,7 +250,7 @@ class RunFolder:
 
     @classmethod
     def resume(cls, path: Path, config_toml: str, machine: Mapping[str, Fact], n_done: int) -> Self:
-        """Resumes the folder of a run, of which the first `n_done` iterations count."""
+        """Resumes the folder of a run; only its first `n_done` iterations count."""
         _remove_unfinished(path)
         folder = cls(path, config_toml, machine)
         folder._iterations.cut(n_done)
@@ -435,7 +435,7 @@ _KINDS = {
     "config.json": _MODEL,
     "adapter_config.json": "adapters for peft; name the folder of the run that trained them",
     "tokenizer.json": "a tokenizer of Hugging Face; name the folder of a run",
-    "config.toml": "a configuration of which no run has begun here: dynapipe-hpc run",
+    "config.toml": "a configuration, but no run has begun here: dynapipe-hpc run",
 }
 """Kinds of folders by a file of each, the most telling first."""
 

@@ -127,7 +127,7 @@ class _Tokens(NamedTuple):
 
 
 def _earlier_pairs(microbatches: Sequence[MicroBatch]) -> IntArray:
-    """Pairs of a token in a slice and a token before the slice, each counted twice.
+    """Pairs of a token in a slice and one before the slice, twice, as for causal attention.
 
     Pairs of a chosen and a rejected token, which do not attend to each other, are subtracted.
     """

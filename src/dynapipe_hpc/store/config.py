@@ -21,8 +21,8 @@ class StoreConfig(ConfigTable):
         timeout_s: Longest wait for a plan, in seconds; after it the run ends with an error.
         progress: How plans that a planner writes to another host get there while that host's first
             rank computes. rma: by MPI and the network, without that rank's help. thread: by a
-            thread of that rank. auto: rma if a test at the start shows that it works, thread
-            otherwise.
+            thread of that rank. auto: rma if a test at the start shows that it works, else
+            thread.
     """
 
     look_ahead: int = Field(default=4, ge=1, le=4096)

@@ -34,7 +34,7 @@ from dynapipe_hpc.store.ring_layout import (
     RingLayout,
 )
 
-# Any pause takes longer than this, and so does the time that a busy core takes to return.
+# Any pause takes longer than this, and so does a time slice on a busy core.
 _WITHOUT_PAUSE_S = 50e-6
 _MAX_PAUSE_S = 2e-3
 
@@ -285,7 +285,7 @@ class FarRings:
         *,
         choice: ProgressChoice,
     ) -> None:
-        """Opens the rings over `near`, of which the leader's part is one; all ranks together."""
+        """Opens the rings over `near`, whose leader's part is a ring; all ranks together."""
         self._hosts, self._rank, self._planners = hosts, comm.Get_rank(), planners
         self._members = sorted({*hosts.ranks_of, *planners})
         self._memory: MpiMemory | None = None

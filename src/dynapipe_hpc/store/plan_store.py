@@ -46,7 +46,7 @@ class PlanStore(Protocol):
         ...
 
     def fail(self, iteration: int, rank: int, reason: str, timeout_s: float) -> None:
-        """Publishes a planner's failure instead of a plan; otherwise as `put`."""
+        """Publishes a planner's failure instead of a plan; in all else like `put`."""
         ...
 
     def take(self, iteration: int, rank: int, timeout_s: float) -> bytes:

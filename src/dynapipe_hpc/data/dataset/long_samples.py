@@ -169,7 +169,7 @@ class InputEnds:
     def read(
         self, sample_id: int, input_tokens: int, target_tokens: int
     ) -> tuple[TokenArray, TokenArray]:
-        """Reads tokens as `DatasetFile.read` does, but the last ones of inputs that keep those."""
+        """Reads tokens like `DatasetFile.read`, but the last ones of inputs that keep their end."""
         if not input_tokens or not self._keeps_end[sample_id]:
             return self._dataset.read(sample_id, input_tokens, target_tokens)
         length = int(self._lengths[sample_id])

@@ -47,7 +47,7 @@ class Batches(Protocol):
         ...
 
     def has_at_least(self, n_samples: int) -> bool:
-        """Whether every batch is sure to have `n_samples` samples; if False, it still may."""
+        """Whether every batch is sure to have `n_samples` samples; False if that is not known."""
         ...
 
 

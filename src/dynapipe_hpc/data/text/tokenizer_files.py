@@ -49,7 +49,7 @@ def read_tokenizer(paths: Sequence[Path]) -> TokenizerFiles | None:
     """Reads a tokenizer.
 
     `paths`: The folder of a Hugging Face model; a file of the `tokenizers` library; the vocabulary
-    (JSON) and the merges (text) of a byte-level BPE like that of GPT-2; or none. Returns the files,
+    (JSON) and the merges (text) of a byte-level BPE like GPT-2's; or none. Returns the files,
     or None if there are no paths.
     """
     match paths:

@@ -19,8 +19,8 @@ _MAX_LISTED = 8
 class Case:
     """A job, and the experiment that it is to run.
 
-    `path` names a configuration; without one, only the machine is examined. `error` is the reason
-    why that cannot be used; then `files` is None. `folder` is where a run would write.
+    `path` names a configuration; without one, only the machine is examined. If it cannot be used,
+    `error` is the reason and `files` is None. `folder` is where a run would write.
     """
 
     job: Job

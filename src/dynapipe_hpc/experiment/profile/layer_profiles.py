@@ -32,7 +32,7 @@ def mean_layer(kinds: Sequence[tuple[FloatArray, float]]) -> FloatArray:
     """Costs of stacks whose layers are a mean of several kinds, which alternate in a model.
 
     `kinds`: Of each, costs, shape (n_points, n_stacks, 5 or 7), and its share of the layers.
-    Transient bytes are those of the kind that needs most, as a stage has layers of every kind.
+    Transient bytes are the maximum over kinds, as a stage has layers of every kind.
     """
     n = min(len(costs) for costs, _ in kinds)
     mean: FloatArray = np.sum([share * costs[:n] for costs, share in kinds], axis=0)

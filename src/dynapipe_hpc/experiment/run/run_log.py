@@ -310,7 +310,7 @@ class RunLog:
             self.print_line(f"iteration {iteration}: {line}")
 
     def print_line(self, line: str) -> None:
-        """Prints a line, after those of the iterations so far."""
+        """Prints a line, after the lines of the iterations so far."""
         self.flush()
         # In one piece, as the checkpoint writer prints at the same time.
         print(f"{line}\n", end="", flush=True)

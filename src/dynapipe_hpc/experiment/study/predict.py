@@ -56,7 +56,7 @@ class Variant:
         return setting if isinstance(setting, int) else None
 
     def applied_to(self, config: ExperimentConfig) -> ExperimentConfig:
-        """The experiment with these two tables; for another number of stages layers move."""
+        """The experiment with these two tables; another number of stages places layers again."""
         tables = config.model_dump(exclude_none=True, exclude={"study"})
         tables["planner"] = self.planner.model_dump(exclude_none=True)
         tables["cluster"] = self.cluster.model_dump()
@@ -114,7 +114,7 @@ def grid(config: ExperimentConfig) -> list[list[Variant]]:
 
     Numbers of replicas, stages and shards are powers of two, and shards are in one node. A baseline
     that is to be tuned is planned with every setting and every single mode of recomputation, each
-    for the entire run, as one would start it. Other methods choose both per iteration.
+    for the entire run, as one would start it. Other methods choose both themselves.
 
     Returns:
         Groups of variants that differ in setting and mode only, both ascending.
@@ -251,7 +251,7 @@ def real_shares(records: Sequence[PlannedIteration]) -> tuple[float, float | Non
 
 
 class Verdict(StrEnum):
-    """Verdict on a variant; if pruned, it was not planned, as others show that it is slower."""
+    """Verdict on a variant; a pruned one was not planned, as others show that it is not fastest."""
 
     PREDICTION = "prediction"
     REFUSAL = "refusal"

@@ -1,4 +1,4 @@
-"""Predictions as tables, fastest first, and the reasons why others have none."""
+"""Predictions as tables, fastest first, and the reasons why some variants have none."""
 
 from collections.abc import Iterator, Sequence
 from statistics import median

@@ -31,7 +31,7 @@ from dynapipe_hpc.job.world import MPI
 
 
 class Neighbour(NamedTuple):
-    """A rank on this host, its process id, and the names of its namespaces."""
+    """A rank on this host, its process id, and the name of its process namespace."""
 
     rank: int
     pid: int
