@@ -72,7 +72,7 @@ class _Parser(argparse.ArgumentParser):
         super().__init__(formatter_class=HelpFormatter, **options)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parses arguments; a verb names those that it does not know, and the nearest option."""
+        """Parses arguments; the error of a verb names unknown ones, and the nearest option."""
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
             options = [each for action in self._actions for each in action.option_strings]

@@ -21,7 +21,7 @@ class MixedDataset(ConfigTable):
         name: Name of the dataset, and prefix of the names of its tasks; by default the name of its
             file without the suffix.
         weight: Rate at which samples are drawn from the dataset, relative to the other weights.
-            Either all datasets of the mixture have one, or none; rates then follow from sizes.
+            Either all datasets of the mixture have one, or none has: rates then follow from sizes.
         epochs: Number of epochs after which the dataset is no longer drawn from; None for no limit.
     """
 

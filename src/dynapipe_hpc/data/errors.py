@@ -23,7 +23,7 @@ def escaped(text: str, *, keep: str = "\n") -> str:
     """Text made safe for a terminal, whatever names and values are in it.
 
     Unprintable characters, such as those that move the cursor or change the direction of writing,
-    are escaped as in Python. `keep`: Characters to leave; none for names in a table.
+    are escaped as in Python. `keep`: Characters to leave as they are; none for names in a table.
     """
     return "".join(c if c.isprintable() or c in keep else ascii(c)[1:-1] for c in text)
 

@@ -75,7 +75,7 @@ def missing_rate(config: ExperimentConfig) -> str:
     return (
         "planner.cost.reduction_bytes_per_ms is not set: sums over replicas and shards are "
         f"estimated at {cost.reduction_bytes_per_ms / 1e6:g} GB/s, the rate of processors; extend "
-        "a file of configs/clusters with as many nodes, or measure with 'dynapipe-hpc profile'"
+        "a file of configs/clusters for these nodes, or measure with 'dynapipe-hpc profile'"
     )
 
 

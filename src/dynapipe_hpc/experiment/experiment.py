@@ -329,7 +329,7 @@ class Experiment:
         self.planner = self.planner.choosing_by(self.config.planner, self.config.data.max_tokens)
 
     def variant(self, config: ExperimentConfig) -> Self:
-        """The experiment on another cluster or with other plans; files are not read again."""
+        """The experiment on another cluster or with other plans; reuses what is read already."""
         other = type(self)(config)
         for name in ("used", "trained", "mixture", "sampler", "rows"):
             setattr(other, name, getattr(self, name))

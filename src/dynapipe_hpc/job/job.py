@@ -79,7 +79,7 @@ class Ending:
         os._exit(INTERRUPTED)
 
     def record(self, how: JobOutcome, exit_code: int, message: str) -> None:
-        """Records how the job ends, which a disk that fails or hangs does not prevent."""
+        """Records how the job ends; a disk that fails or hangs does not prevent the end."""
         self._start_to_record(how, exit_code, message).join(_UNTIL_RECORDED_S)
 
     def _say_last(self, message: str, how: JobOutcome, exit_code: int) -> None:

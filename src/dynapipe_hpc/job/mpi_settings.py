@@ -56,7 +56,7 @@ def mpi_settings(
 ) -> Iterator[None]:
     """Sets variables for the block that starts MPI, and removes them after it.
 
-    Variables that users have set are kept. The rest is removed, as processes that this one starts
+    Variables that users have set are kept. Others are removed, as processes that this one starts
     may be ranks of another job. Open MPI does not start without HOME, which containers and services
     may lack. The Open MPI of the virtual environment (`is_own`) is told where it is, as it looks
     where it was built, and reads this package's settings after the user's and the environment's.

@@ -50,7 +50,7 @@ def poll(
     After the first 50 us it sleeps between calls, so that a wait never occupies the core that
     another process needs to end it. It sleeps for a `share` of the time waited so far, at most
     `longest_pause_s`, in addition to the 60 us or so that the shortest sleep takes. Pauses should
-    be short if `ready` enters MPI, as only these calls may move a transfer along.
+    be short if `ready` enters MPI, as these calls may be what moves a transfer along.
     """
     start_s = time.monotonic()
     while not ready():

@@ -131,7 +131,7 @@ class DatasetFile:
         if offsets[-1] != total:
             raise InputError(f"'{name}' ends at {offsets[-1]}, but there are {total}")
         if (longest := np.diff(offsets).max(initial=0)) >= 2**31:
-            raise InputError(f"'{name}' gives a sample {longest}, more than there can be")
+            raise InputError(f"'{name}' gives a sample {longest} entries, above 2**31 - 1")
         return offsets
 
     def _check_samples(self) -> None:

@@ -115,8 +115,8 @@ class Mixture:
     def draws_after(self, counts: Sequence[int], n_draws: int) -> Tokens:
         """The dataset of each of the next draws: about `n_draws`, at least one if any is left.
 
-        `counts`: Number of earlier draws from each dataset. `n_draws`: Number of next draws, > 0,
-        to which the rates lead approximately.
+        `counts`: Number of earlier draws from each dataset. `n_draws`: Approximate number of draws
+        to make, > 0.
         """
         active = [d for d, count in enumerate(counts) if count < self.ends[d]]
         if not active:

@@ -159,7 +159,7 @@ class TokenBudgetSampler:
     def first_below(self, n_samples: int, n_iterations: int) -> int | None:
         """The first of `n_iterations` iterations with fewer than `n_samples` samples, or None.
 
-        Searches all blocks, unless every batch is sure to have `n_samples`.
+        Searches the blocks, unless every batch is sure to have `n_samples`.
         """
         if self._batches.has_at_least(n_samples):
             return None

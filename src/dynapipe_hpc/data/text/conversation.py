@@ -22,7 +22,7 @@ CONTEXT = (
 )
 """Fields that a record may have beside its messages, or beside its pair."""
 RESERVED = ("messages", "tools", "add_generation_prompt")
-"""Names of template values that no field of a record may replace."""
+"""Names of template values that `chat_template_kwargs` must not set."""
 Fields = dict[str, Any]
 
 
@@ -198,7 +198,7 @@ def _values_of(record: Mapping[str, Any]) -> Fields:
     values: Fields = json_of(record.get(name), name, dict) or {}
     for reserved in RESERVED:
         if reserved in values:
-            raise InputError(f"field '{name}' holds '{reserved}', which would hide what it is")
+            raise InputError(f"field '{name}' holds '{reserved}', which preprocess sets; remove it")
     check_texts(name, values)
     parallel = record.get("parallel_tool_calls")
     return values if parallel is None else {**values, "parallel_tool_calls": parallel}

@@ -57,7 +57,7 @@ def with_usual_names(record: Mapping[str, Any]) -> Mapping[str, Any]:
             "context": prompt,
             "response1": one,
             "response2": two,
-            "overall_preference": int(degree),  # for the second
+            "overall_preference": int(degree),  # > 0 if the second is better
         }:
             chosen, rejected = (two, one) if degree > 0 else (one, two)
         case {"context": prompt, "completions": list(ranked)} if _are_ranked(ranked):

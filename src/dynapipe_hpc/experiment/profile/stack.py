@@ -121,7 +121,7 @@ class StackShape(NamedTuple):
     boundary: Boundary = Boundary.ROWS
 
     def layers(self, shape: ModelShape) -> range:
-        """Layers of a model; in a decoder without the first, which has another embedding."""
+        """Layers of a model; of a decoder not the first, which has another embedding."""
         start = shape.n_layers + 1 if self.boundary is Boundary.PAIR else 0
         return range(start, start + self.n_layers)
 

@@ -52,7 +52,7 @@ class LossHistory:
         return n_done in self._losses
 
     def add(self, n_done: int, loss: float) -> bool:
-        """Adds an evaluation; returns whether it has the lowest loss so far, and counts."""
+        """Adds an evaluation; returns whether it counts and has the lowest loss so far."""
         self._losses[n_done] = loss
         if n_done == 0:
             return False

@@ -52,7 +52,7 @@ class StoppedError(Exception):
 
 
 class SlowRanks:
-    """Ranks whose passes take longer than they used to, or than those of other replicas.
+    """Ranks whose passes take longer than they used to, or than on other replicas.
 
     While a rank is slow, its usual time stays what it was before.
     """

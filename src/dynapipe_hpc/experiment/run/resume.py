@@ -38,7 +38,7 @@ def facts_of_run(files: Experiment) -> Facts:
     """Facts of configuration, dataset and origin that must not change when training continues."""
     config, dataset = files.config, files.dataset
     facts = {**facts_of(config), **_samples_of(dataset)}
-    # Adapters need the origin's weights, which no checkpoint has; preferences log-probabilities.
+    # No checkpoint has the origin's weights (for adapters) or log-probabilities (for preferences).
     is_needed = config.model.lora is not None or config.training.preference_loss is not None
     if is_needed and files.origin:
         facts[HASH_FACT] = files.weights_hash

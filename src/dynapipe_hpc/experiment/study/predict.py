@@ -56,7 +56,7 @@ class Variant:
         return setting if isinstance(setting, int) else None
 
     def applied_to(self, config: ExperimentConfig) -> ExperimentConfig:
-        """The experiment with these two tables; another number of stages places layers again."""
+        """The experiment with both tables; for another number of stages layers are placed again."""
         tables = config.model_dump(exclude_none=True, exclude={"study"})
         tables["planner"] = self.planner.model_dump(exclude_none=True)
         tables["cluster"] = self.cluster.model_dump()
