@@ -47,7 +47,7 @@ class Watchdog:
     """A thread beside the execution.
 
     A few times per second it reads the position of its rank. If the rank makes no progress for half
-    of executor.timeout_s, it writes into the run's folder `hang` where the rank is, its stack, and
+    of the shortest limit, it writes into the run's folder `hang` where the rank is, its stack, and
     which ranks of its host are stopped. So the first rank past its limit knows where the others
     are: it prints that, and ends the job, as it does if the process of a rank of its host dies.
     """
@@ -56,7 +56,7 @@ class Watchdog:
         """Prepares to watch a run in a folder; all ranks together."""
         self._job, self._cluster, self._run = job, config.cluster, run
         self._limits = _limits(config)
-        self._tells_after_s = config.executor.timeout_s / 2
+        self._tells_after_s = min(limit_s for limit_s, _ in self._limits.values()) / 2
         self._told: Standing | None = None
         self.position = Position()
         self._standing, self._since_s = self.position.look(), 0.0
