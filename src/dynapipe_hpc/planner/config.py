@@ -45,7 +45,7 @@ class PlannerConfig(ConfigTable):
         cost: Where predicted times and memory come from.
         batch: How samples form micro-batches.
         schedule: How micro-batches pass through the pipeline.
-        search: How long the best of these plans is improved; only dynamic micro-batches are.
+        search: How long the best of these plans is improved; used for dynamic micro-batches only.
     """
 
     cost: CostConfig
@@ -55,7 +55,7 @@ class PlannerConfig(ConfigTable):
 
     @property
     def slices(self) -> SliceSetting:
-        """Parts that long samples are cut into, if the model's may be."""
+        """Cutting of long samples into slices; "off" if layouts or schedules do not allow it."""
         batch = self.batch
         if not isinstance(batch, DynamicConfig) or Layout.PACKED not in self._layouts:
             return "off"
@@ -63,7 +63,7 @@ class PlannerConfig(ConfigTable):
 
     @property
     def slice_tokens(self) -> int:
-        """Tokens of the slices that longer samples are to be cut into; 0 if not set."""
+        """Tokens per slice of samples that are longer; 0 if no number is set."""
         slices = self.batch.slices if isinstance(self.batch, DynamicConfig) else "off"
         return slices if isinstance(slices, int) else 0
 

@@ -32,7 +32,7 @@ RULES: Mapping[RuleName, ScheduleRule] = {
     "cyclic": cyclic,
     "adaptive": adaptive,
 }
-"""Schedule rules that keep backward passes whole."""
+"""Schedule rules that do not split backward passes."""
 
 SPLIT_RULES: Mapping[RuleName, ScheduleRule] = {
     "1f1b": one_f_one_b,
@@ -52,7 +52,7 @@ def read_costs(config: AnalyticConfig | ProfiledConfig, shape: ModelShape) -> Co
 def unmeasured_halves(
     costs: MeasuredCosts, config: PlannerConfig, shape: ModelShape, n_shards: int
 ) -> list[str]:
-    """Measurements that lack the halves of backward passes, of layers whose passes may be split."""
+    """Measured layers whose backward passes may be split, but whose halves were not measured."""
     if not may_split(schedule_rules(config.schedule)):
         return []
     return [
@@ -71,7 +71,7 @@ def unmeasured_halves(
 def check_halves(
     costs: CostSource, config: PlannerConfig, shape: ModelShape, n_shards: int
 ) -> None:
-    """Refuses a table without halves of backward passes, where nothing tells what they take.
+    """Refuses a table without halves of backward passes where they cannot be estimated either.
 
     The arguments are those of `unmeasured_halves`.
     """
@@ -96,7 +96,7 @@ def schedule_rules(config: ScheduleConfig) -> list[ScheduleRule]:
     if not config.split_backward:
         return [RULES[name] for name in config.chosen_rules]
     rules = [SPLIT_RULES[name] for name in config.chosen_rules]
-    # Splitting takes time of its own, so that whole passes may be faster.
+    # Splitting takes time of its own, so that unsplit passes may be faster.
     return [*rules, adaptive] if adaptive_split in rules else rules
 
 

@@ -102,7 +102,7 @@ class Planner:
         """The planner of forward passes alone, by the same costs for the same cluster.
 
         Args:
-            batch: The [planner.batch] table, whose rule counts only if it is dynamic.
+            batch: The [planner.batch] table; it is ignored unless its rule is dynamic.
         """
         cost = forward_costs(self.cost)
         given = batch if isinstance(batch, DynamicConfig) else DynamicConfig()

@@ -121,7 +121,7 @@ def _check_placement(placement: Placement, shape: ModelShape, cluster: Cluster) 
 
 
 def _pair(i: int, length: int | tuple[int, int], *, has_targets: bool) -> tuple[int, int]:
-    """Input and target tokens; of a length alone, the last token is the target."""
+    """Input and target tokens; of a single length, the last token is the target."""
     if not isinstance(length, int | np.integer):
         inputs, targets = length
     elif has_targets:

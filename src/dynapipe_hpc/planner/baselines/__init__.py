@@ -1,1 +1,1 @@
-"""Ways to plan that the method is compared with; nothing else needs them."""
+"""Baselines: planning methods for comparison with the search; nothing else needs them."""

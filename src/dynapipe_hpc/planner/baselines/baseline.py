@@ -40,10 +40,10 @@ Groups = Sequence[Sequence[int]]
 """Per micro-batch the indices of its samples, in the order in which they lie in its row."""
 
 SHORT_ROWS = 8
-"""Rows that, together, have the tokens of the longest sample, to tell work from pairs of tokens."""
+"""Rows that share the longest sample's tokens, to separate work per token from work per pair."""
 
 MIN_GAIN = 1e-4
-"""Least share of the largest sum by which an exchange has to lower it."""
+"""Smallest gain of an exchange, as a share of the largest sum."""
 
 
 def packed_next_fit(
@@ -52,7 +52,7 @@ def packed_next_fit(
     """Next fit in order of arrival: a row ends where the next sample would exceed its tokens.
 
     A longer sample has a row of its own. Replicas take rows in turns. Single samples are split off
-    the last rows until every replica has as many.
+    the last rows until all replicas have the same number.
 
     Source: The packing scheduler `dp_balanced` of Megatron-Core (`core/datasets/data_schedule.py`).
     """
@@ -66,9 +66,9 @@ def packed_balanced(
     """Balances the work of replicas, then of their micro-batches, by largest differencing.
 
     Every replica has as many micro-batches as the one with the most tokens needs, or one per
-    sample: `tokens_per_microbatch` limits the mean, as work is what is balanced. The largest are in
-    the middle: the pipeline fills and drains with small ones. The projects run it with 1F1B, here
-    planner.schedule.rules = ["1f1b"].
+    sample. As work is balanced, not tokens, `tokens_per_microbatch` limits only the mean. The
+    largest are in the middle, so that the pipeline fills and drains with small ones. The projects
+    run it with 1F1B: planner.schedule.rules = ["1f1b"].
 
     Source: verl (`utils/seqlen_balancing.py`: number, differencing and order), slime
     (`balance_by_flops`) and prime-rl (swaps).
@@ -123,8 +123,8 @@ def next_fit(sizes: Sequence[int], capacity: int) -> list[list[int]]:
 def deal(rows: Groups, n_replicas: int) -> list[list[list[int]]]:
     """Deals rows to replicas in turns, after splitting some so that all get the same number.
 
-    The last item of the last row becomes a row of its own at the end, until the number of rows is
-    a multiple of the replicas; a row gives all but one of its items, then the one before it.
+    Items leave the last row one by one, each for a new row at the end, until the number of rows is
+    a multiple of the replicas; a row with one item left keeps it, and the row before gives.
 
     Returns rows per replica, in the given order. Raises `TooFewMicroBatchesError`: A replica would
     have nothing to do.
@@ -141,8 +141,8 @@ def deal(rows: Groups, n_replicas: int) -> list[list[list[int]]]:
 def pair_work(samples: Sequence[Sample], cost: CostModel) -> FloatArray:
     """Work of samples with inputs and targets on all stages, shape (n_samples,).
 
-    It is what a second row of the same lengths adds to the first. Where the cost model does not
-    know these, work is tokens.
+    The work is what a second row of the same lengths adds to the first. Where the cost model does
+    not know these lengths, the number of tokens stands for it.
     """
     inputs, targets = row_lengths(samples, is_encoder_decoder=True)
     packed, one = cost.of_layout(Layout.PACKED), np.ones_like(inputs)
@@ -160,12 +160,12 @@ def pair_work(samples: Sequence[Sample], cost: CostModel) -> FloatArray:
 def packed_work(samples: Sequence[Sample], cost: CostModel) -> FloatArray:
     """Work of samples in packed rows, b L + c L^2 for L tokens, shape (n_samples,).
 
-    Of a preference pair, the tokens that attend to each other take the place of L^2.
+    For a preference pair, the number of pairs of tokens that attend to each other replaces L^2.
 
-    It is that of a decoder-only model. The projects count floating-point operations. Where
-    attention is far from the peak rate, that underestimates c, and rows of long samples take longer
-    than others. So b and c come from the cost model: the longest sample alone, and as many tokens
-    in shorter rows. Where the cost model does not know these, work is tokens.
+    The formula is for decoder-only models. The projects count floating-point operations, which
+    underestimates c where attention is far from the peak rate: then rows of long samples take
+    longer than other rows. So b and c come from the cost model, from the longest sample alone and
+    the same tokens in shorter rows. Where it does not know these rows, work is tokens.
     """
     tokens, pairs = (tokens_of(samples, name) for name in ("tokens", "attention_pairs"))
     longest = padded(int(tokens.max()))
@@ -182,7 +182,7 @@ def packed_work(samples: Sequence[Sample], cost: CostModel) -> FloatArray:
 
 
 def small_at_both_ends(work: FloatArray) -> list[int]:
-    """Order of items of the given work with the largest in the middle, those beside it next."""
+    """Order of items with the most work in the middle, and less and less towards both ends."""
     largest_first: list[int] = np.argsort(-work, kind="stable").tolist()
     return largest_first[::2][::-1] + largest_first[1::2]
 
@@ -195,7 +195,7 @@ def _ordered_groups(work: FloatArray, items: IntArray, n_groups: int) -> list[li
 
 
 def balanced_groups(work: FloatArray, n_groups: int) -> list[list[int]]:
-    """Groups items by the largest differencing method, and exchanges items to improve on that.
+    """Groups items by the largest differencing method, then exchanges items to improve the groups.
 
     Returns per group its items, ascending. Raises `TooFewMicroBatchesError`: There are fewer items
     than groups. Source: `planner.batch.replicas.balance`; the refinement by swaps as in prime-rl.
@@ -204,10 +204,10 @@ def balanced_groups(work: FloatArray, n_groups: int) -> list[list[int]]:
 
 
 def lower_by_swaps(work: FloatArray, groups: list[list[int]]) -> list[list[int]]:
-    """Exchanges an item of the fullest group with one of another while that lowers the larger sum.
+    """Exchanges items of the fullest group and another while that lowers the larger of both sums.
 
-    Of all exchanges, the one that leaves the smaller of the larger sums is made. The largest sum
-    of all groups never grows.
+    Each time, it makes the exchange after which the larger of the two sums is smallest. The largest
+    sum of all groups never grows.
     """
     group_of = np.empty(len(work), np.int64)
     for number, items in enumerate(groups):
@@ -229,7 +229,7 @@ def lower_by_swaps(work: FloatArray, groups: list[list[int]]) -> list[list[int]]
 
 
 MIN_BUDGET = 1 / 8
-"""Smallest token budget that is tried, in longest samples of the batch."""
+"""Smallest token budget that is tried, as a multiple of the batch's longest sample."""
 
 Settings = Callable[[Sequence[Sample], CostModel, Cluster], Iterable[int]]
 """Settings to try for a batch, ascending: rows or tokens of a micro-batch."""
@@ -237,7 +237,7 @@ Settings = Callable[[Sequence[Sample], CostModel, Cluster], Iterable[int]]
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """Plans an iteration by a baseline with each of its settings, in every mode.
+    """Plans an iteration by a baseline, with each setting to try, in every recomputation mode.
 
     `schedule_rules`: Ways to order passes, all of which are tried.
     """
@@ -248,9 +248,9 @@ class Baseline:
     cluster: Cluster
 
     def choose(self, samples: Sequence[Sample]) -> Choice:
-        """The plans of all modes, and all settings whose micro-batches fit, see `Chooser`.
+        """The plans of all modes and of all settings whose micro-batches fit, see `Chooser`.
 
-        Raises `DoesNotFitError` or `NotMeasuredError`: There is none; the error is that of the
+        Raises `DoesNotFitError` or `NotMeasuredError`: Nothing fits; the error comes from the
         smallest setting in the last mode.
         """
         return in_every_mode(self.cost, lambda cost: self._choose_in_mode(samples, cost))
@@ -306,14 +306,14 @@ def row_counts(samples: Sequence[Sample], _: CostModel, cluster: Cluster) -> Ite
 
 
 def budgets(samples: Sequence[Sample], cost: CostModel, cluster: Cluster) -> Iterator[int]:
-    """Budgets of padded tokens, up to all samples of a replica as long as the longest."""
+    """Budgets of padded tokens, up to those of all samples of a replica padded to the longest."""
     lengths = row_lengths(samples, cost.is_encoder_decoder)
     longest = int((lengths.row_tokens + lengths.target_tokens).max())
     return _rising(longest, most=longest * -(-len(samples) // cluster.n_replicas))
 
 
 def packed_budgets(samples: Sequence[Sample], cost: CostModel, cluster: Cluster) -> Iterator[int]:
-    """Budgets of tokens of packed rows, up to those of a replica, or of the longest sample."""
+    """Budgets of tokens of packed rows, up to all tokens of a replica, or of the longest sample."""
     tokens = packed_tokens(samples, cost)
     longest, of_replica = int(tokens.max()), -(-int(tokens.sum()) // cluster.n_replicas)
     return _rising(longest, most=max(longest, of_replica))
@@ -337,7 +337,7 @@ GROUPINGS: Mapping[str, tuple[Grouping, Settings]] = {
     "packed_next_fit": (packed_next_fit, packed_budgets),
     "packed_balanced": (packed_balanced, packed_budgets),
 }
-"""Ways to group samples by the names of their tables, each with the settings to try."""
+"""Groupings of samples by the name of their batch rule, each with the settings to try."""
 
 
 def in_every_mode(
@@ -347,7 +347,7 @@ def in_every_mode(
 
     `only_first`: Whether to stop at the first mode with a plan that keeps within memory. Raises
     `DoesNotFitError` or `NotMeasuredError` or `InfeasibleScheduleError`: There is no plan in any
-    mode; the error is the last mode's, which keeps least.
+    mode; the error is the one of the last mode, which keeps least.
     """
     tried: list[Candidate | Infeasible] = []
     failures: list[InputError] = []

@@ -14,7 +14,7 @@ TokenCount = Annotated[int, Field(ge=1, le=2**40)] | Literal["tuned"]
 
 
 class RowCountConfig(ConfigTable):
-    """The table of a rule with as many rows in every micro-batch.
+    """The table of a rule with the same number of rows in every micro-batch.
 
     Attributes:
         rule: Chooses this table.
@@ -33,13 +33,13 @@ class RowCountConfig(ConfigTable):
 
 
 class TokenCountConfig(ConfigTable):
-    """The table of a rule with about as many tokens in every micro-batch.
+    """The table of a rule with about the same number of tokens in every micro-batch.
 
     Attributes:
         rule: Chooses this table.
         tokens_per_microbatch: Most tokens of a micro-batch, padding included; a longer sample has
-            a micro-batch of its own. For packed_balanced, the most that micro-batches have on
-            average. "tuned" for the number whose plan is predicted to be fastest, for each batch.
+            a micro-batch of its own. For packed_balanced, this limits only the mean of all
+            micro-batches. "tuned" for the number whose plan is predicted to be fastest, per batch.
     """
 
     rule: str
@@ -52,11 +52,11 @@ class TokenCountConfig(ConfigTable):
 
 
 class DensePackingConfig(RowCountConfig):
-    """Samples packed into rows of one length, the longest first, each where there is room.
+    """Samples packed into rows of equal length, the longest first, each where there is room.
 
     Attributes:
-        row_tokens: Length of rows, at most data.max_tokens. In an iteration with a longer sample,
-            rows are as long as that; 0 for always as long as the longest sample.
+        row_tokens: Length of rows, at most data.max_tokens. If an iteration has a longer sample,
+            its rows are as long as that sample; 0 for always as long as the longest sample.
         target_tokens: Length of a t5's rows of targets, like row_tokens.
     """
 
@@ -72,7 +72,7 @@ class NaivePaddingConfig(RowCountConfig):
 
 
 class TokenBudgetConfig(TokenCountConfig):
-    """Samples by length, as many per micro-batch as keep within a number of padded tokens."""
+    """Samples sorted by length, as many per micro-batch as a limit on padded tokens allows."""
 
     rule: Literal["token_budget"]
 
@@ -86,7 +86,7 @@ class PackedNextFitConfig(TokenCountConfig):
 class PackedBalancedConfig(TokenCountConfig):
     """One packed row per micro-batch, all of about the same work, small ones first and last.
 
-    With planner.schedule.rules = ["1f1b"], it is what is commonly run in practice.
+    With planner.schedule.rules = ["1f1b"], this is common practice.
     """
 
     rule: Literal["packed_balanced"]

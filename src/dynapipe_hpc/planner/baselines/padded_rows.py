@@ -34,7 +34,7 @@ class Grouping(Protocol):
 
         Raises:
             DoesNotFitError: A micro-batch needs more memory than a stage has.
-            NotMeasuredError: The cost model does not know what one costs.
+            NotMeasuredError: The cost model does not know what a micro-batch costs.
             TooFewMicroBatchesError: A replica would have nothing to do.
         """
         ...
@@ -45,7 +45,7 @@ def check_fit(
 ) -> None:
     """Checks that micro-batches fit into memory.
 
-    Raises `DoesNotFitError` or `NotMeasuredError`: One does not; the message ends with the remedy.
+    Raises `DoesNotFitError` or `NotMeasuredError`: One does not fit; `way_out` ends the message.
     """
     costs = microbatch_costs(microbatches, cost)
     misfits = np.flatnonzero(~fits(costs, activation_room_bytes(cost, cluster)))
@@ -105,14 +105,14 @@ def dense_packing(
 ) -> list[list[MicroBatch]]:
     """Fills rows of one length with samples, the longest first, by first fit.
 
-    Attention runs over the whole row, so samples of a row see each other. In an encoder-decoder
-    model, inputs and targets have rows of their own, and a sample needs room in both. The rule
-    that the paper calls MLM+DS, which fills rows of the longest sample of all.
+    Attention runs over the complete row, so samples of a row see each other. In an encoder-decoder
+    model, inputs and targets have rows of their own, and a sample needs room in both. The paper
+    calls this rule MLM+DS; there, rows are as long as the longest sample of all.
 
-    `cost`: Cost model, of whose modes the first is used. `rows_per_microbatch`: Rows of every
-    micro-batch but the last, which has what is left, and of fewer where replicas would have none.
-    `row_tokens`: Length of every row; rows of an iteration with a longer sample are as long as
-    that. `target_tokens`: Length of a target's row in the same way, in an encoder-decoder model.
+    `cost`: Cost model; its first mode is used. `rows_per_microbatch`: Rows of every micro-batch but
+    the last, which has the rest; fewer if a replica would otherwise get no micro-batch.
+    `row_tokens`: Length of every row, or of the iteration's longest sample if that is longer.
+    `target_tokens`: Length of rows of targets in the same way, in an encoder-decoder model.
     Source: Jiang et al., "DynaPipe", EuroSys 2024, doi:10.1145/3627703.3629585, evaluation.
     """
     least = RowSize(padded(row_tokens), padded(target_tokens) if cost.is_encoder_decoder else 0)
@@ -137,7 +137,7 @@ def token_budget(
 ) -> list[list[MicroBatch]]:
     """Fills micro-batches with samples, longest first, up to a number of padded tokens.
 
-    A longer sample has a micro-batch of its own. The limit is halved until every replica has one.
+    A longer sample has a micro-batch of its own. The limit is halved until all replicas have work.
     """
     microbatches = list(_filled(samples, cost, tokens_per_microbatch))
     while tokens_per_microbatch and len(microbatches) < cluster.n_replicas:
@@ -168,7 +168,7 @@ def first_fit_decreasing(needed: IntArray, capacity: IntArray) -> list[list[int]
     """Packs items into equal bins, each item into the first that has room for it.
 
     Items come in decreasing order of the largest share that they take of any dimension; items
-    of the same share in the order given.
+    with equal shares keep the given order.
 
     `needed`: Sizes of items, at most `capacity`, shape (n_items, n_dimensions). `capacity`: Sizes
     of a bin, >= 1, shape (n_dimensions,). Source: Johnson, "Near-optimal bin packing algorithms",
@@ -187,12 +187,12 @@ def first_fit_decreasing(needed: IntArray, capacity: IntArray) -> list[list[int]
 
 
 def split_for_replicas(groups: Sequence[Group], n_replicas: int) -> list[Group]:
-    """Halves the group with the most rows until there is one per replica.
+    """Halves the group with the most rows until there is a group for every replica.
 
     Groups of one row are halved between its samples. With fewer samples than replicas, every
     sample ends up alone.
 
-    `n_replicas`: Number of groups wanted at least.
+    `n_replicas`: Smallest number of groups to return.
     """
     parts = list(groups)
     while len(parts) < n_replicas:
@@ -214,7 +214,7 @@ def _halves(group: Group) -> list[Group]:
 
 
 def check_row_tokens(config: DensePackingConfig, max_tokens: int) -> None:
-    """Checks that packed rows are not longer than any that has a cost."""
+    """Checks that packed rows are not longer than the longest row with known costs."""
     for name in ("row_tokens", "target_tokens"):
         if (tokens := getattr(config, name)) > max_tokens:
             raise InputError(

@@ -15,23 +15,23 @@ MAX_MULTIPLE = 8192
 
 
 class DynamicConfig(ConfigTable):
-    """Dynamic micro-batches: those that finish soonest, found anew for every iteration.
+    """Dynamic micro-batches: for every iteration, the ones predicted to finish soonest.
 
     Attributes:
         rule: Name of this batch rule.
         layouts: Layouts of micro-batches to choose from: padded, one sample per row, and packed,
             samples laid end to end in one row (in an encoder-decoder model one of inputs and one
-            of targets) with attention within each sample. Each micro-batch has the one that makes
-            the predicted iteration shortest.
-        token_multiple: Number, itself a multiple of 8, to a multiple of which every row is padded,
-            in tokens, as kernels may want: 16 suits 8-bit numbers. Packed rows are filled up to it,
-            padded ones lengthened; above 128 all rows must be packed.
-            Higher multiples mean fewer shapes: those of packed rows of a decoder-only model are at
-            most as many as multiples of it make up data.tokens_per_batch.
+            of targets) with attention within each sample. Each micro-batch has the layout that
+            makes the predicted iteration shortest.
+        token_multiple: Number of tokens, itself a multiple of 8, to a multiple of which every row
+            is padded, as kernels may want: 16 suits 8-bit numbers. Packed rows are filled up,
+            padded rows lengthened; above 128 all rows must be packed.
+            Higher multiples mean fewer shapes: packed rows of a decoder-only model have at most
+            data.tokens_per_batch / token_multiple of them.
         recompute_choice: Choice among the modes of planner.cost.recompute: per_microbatch gives
-            each micro-batch its own. As baselines, per_iteration gives all of them the mode that
-            is fastest, as in the paper, and first_feasible the first mode with a plan within
-            memory, as in its artifact.
+            each micro-batch its own. The other two are baselines: per_iteration gives all
+            micro-batches the fastest mode, as in the paper, and first_feasible the first mode with
+            a plan within memory, as in the paper's artifact.
         slices: Whether long samples are cut along their tokens into slices, which follow each other
             through the stages as micro-batches of packed rows: off, auto, or the number of tokens
             of a slice. With auto, samples are cut where that makes the predicted iteration shorter:
@@ -39,7 +39,7 @@ class DynamicConfig(ConfigTable):
             memory. Slices of a sample take equally long and have about 512 tokens or more. Samples
             that do not fit whole are cut, too. Slices need packed rows, adaptive schedules and a
             decoder-only model (without soft caps if of transformers); with auto, samples run uncut
-            where one is lacking.
+            where one of these is missing.
     """
 
     rule: Literal["dynamic"] = "dynamic"
@@ -57,7 +57,7 @@ class DynamicConfig(ConfigTable):
 
     @property
     def layouts_to_choose(self) -> tuple[Layout, ...]:
-        """Layouts of micro-batches, each once."""
+        """Layouts of micro-batches, without duplicates."""
         return tuple(sorted({Layout.from_text(name) for name in self.layouts}))
 
     @model_validator(mode="after")

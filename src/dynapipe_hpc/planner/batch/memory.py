@@ -43,7 +43,7 @@ def misfit_error(
     if not np.isfinite(costs.work_ms).all() or not np.isfinite(activation_bytes(costs)).all():
         return NotMeasuredError(
             f"{subject} lies outside of what the cost model knows: it was not measured, or ran "
-            f"out of memory while it was; measure larger micro-batches{_more_modes(cost)}, or "
+            f"out of memory when measured; measure larger micro-batches{_more_modes(cost)}, or "
             f"{way_out}"
         )
     needed = cost.static_bytes + activation_bytes(costs)[0]

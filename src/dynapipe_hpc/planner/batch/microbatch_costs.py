@@ -23,8 +23,8 @@ from dynapipe_hpc.planner.cost.cost_model import (
 class PricedReplica(NamedTuple):
     """The micro-batches of a replica in order, and what they cost.
 
-    `form`: Forms them: of all that a search compares, few are looked at. `key`: The same only for
-    equal replicas.
+    `form`: Forms the micro-batches; a search compares many replicas, but forms only few. `key`:
+    Equal only for equal replicas.
     """
 
     form: Callable[[], Sequence[MicroBatch]]
@@ -81,16 +81,16 @@ def with_slice_memory(
 ) -> FloatArray:
     """Costs of slices with the memory that they share.
 
-    Keys and values of all slices of a sample count to the first one, which goes back last. Sums
-    of their gradients count to the slices of their tokens, and less to the last one, whose backward
-    pass they begin in. The slices follow each other, and have the transient memory of the one that
-    needs most.
+    Keys and values of all slices of a sample are charged to its first slice, whose backward pass is
+    last. Sums of their gradients are charged to the slices of their tokens, but less to the last
+    slice, in whose backward pass the sums begin. All slices of a sample have the transient memory
+    of the slice that needs most.
 
     `table`: Costs of slices as if they were rows, shape (n_slices, n_stages, len(Cost)), or with
-    kinds of stages in their place. `parts`: Begin, end and number of tokens of the sample of each,
-    shape (n_slices, 3); those of a sample follow each other. `memory`: What tokens of slices keep,
-    of the same stages or kinds. `keeps_all`: Whether nothing of a slice is recomputed, shape
-    (n_slices,).
+    kinds of stages in place of stages. `parts`: Begin and end of each slice and tokens of its
+    sample, shape (n_slices, 3); slices of a sample follow each other. `memory`: What tokens of
+    slices keep, on the same stages or kinds. `keeps_all`: Whether nothing of a slice is recomputed,
+    shape (n_slices,).
     """
     table = table.copy()
     begin, end, n_tokens = parts.T[..., None]
@@ -108,7 +108,7 @@ def with_slice_memory(
 
 
 def later_slices(microbatches: Sequence[MicroBatch]) -> Counts | None:
-    """Number of slices of its sample that follow each micro-batch; None if there are no slices.
+    """Number of later slices of the same sample, per micro-batch; None if there are no slices.
 
     Raises `ValueError`: The slices of a sample do not follow each other.
     """

@@ -8,9 +8,8 @@ from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
 def bottleneck_ms(costs: StageCosts) -> FloatArray:
     """Forward and backward time on each micro-batch's slowest stage, shape (n_microbatches,).
 
-    The slowest stage is that of each micro-batch. A sum over micro-batches is therefore never less
-    than the work of any one stage, and equals that of the busiest stage if it is the slowest for
-    every micro-batch.
+    Each micro-batch has its own slowest stage. So a sum over micro-batches is never less than the
+    work of the busiest stage, and equals it if that stage is the slowest for every micro-batch.
     """
     return np.asarray(costs.work_ms.max(axis=1))
 

@@ -27,7 +27,7 @@ def tour(x: IntArray, y: IntArray) -> IntArray:
 def orders(samples: Sequence[Sample], is_encoder_decoder: bool) -> list[list[Sample]]:
     """Orders in which neighbours need little padding; only plans show which is best.
 
-    `samples`: Samples in any order, at least one. Returns the samples in every order, the plainest
+    `samples`: Samples in any order, at least one. Returns the samples in every order, the simplest
     first. Source: DynaPipe, section "Micro-batch Construction".
     """
     if not is_encoder_decoder:
@@ -38,7 +38,7 @@ def orders(samples: Sequence[Sample], is_encoder_decoder: bool) -> list[list[Sam
 
 
 def order_samples(samples: Sequence[Sample]) -> list[Sample]:
-    """Samples by length, longest first, and equal ones by id: all that a decoder needs."""
+    """Samples by length, longest first, equal ones by id: the only order that a decoder needs."""
     inputs, targets, ids = _numbers(samples)
     return [samples[i] for i in np.lexsort((ids, -(inputs + targets))).tolist()]
 
@@ -55,7 +55,7 @@ def _numbers(samples: Sequence[Sample]) -> list[IntArray]:
 
 
 def halved(samples: Sequence[Sample]) -> list[Sample]:
-    """Samples in an order whose halves, quarters, eighths and so on have about as many tokens.
+    """Samples in an order whose halves, quarters, eighths and so on have about equal tokens.
 
     Packed rows need no neighbours of like lengths.
 

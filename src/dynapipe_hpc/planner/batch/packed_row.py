@@ -16,7 +16,7 @@ def packed_microbatch(
     row_tokens: int = 0,
     target_tokens: int = 0,
 ) -> PackedRow:
-    """Samples laid end to end in one row, or in one of inputs and one of targets.
+    """Samples laid end to end in one row, or in one row of inputs and one row of targets.
 
     `samples`: The samples, in order. `row_tokens`: Least length of the row, which is filled up to
     the next multiple of 8 anyway.

@@ -14,14 +14,14 @@ from dynapipe_hpc.planner.cost.cost_model import IntArray, KnownRows, Shapes
 def sliced_shapes(
     row_tokens: IntArray, spans: IntArray, other_pairs: int, known: KnownRows
 ) -> Shapes:
-    """Rows with as many tokens and pairs as slices, which see all before them, and others have.
+    """Rows with the same tokens and pairs as rows of slices, which see all tokens before them.
 
-    As causal attention counts as all pairs of a sample, a slice has those up to its end less those
-    up to its begin.
+    Causal attention counts as all pairs of a sample, so a slice has the pairs up to its end less
+    the pairs up to its begin.
 
     `row_tokens`: Length of every packed row, fill included, shape (n_slices,). `spans`: Begin and
-    end of every slice in its sample, shape (n_slices, 2). `other_pairs`: Pairs of tokens of one
-    sample behind the slice in its row.
+    end of every slice in its sample, shape (n_slices, 2). `other_pairs`: Pairs of tokens within
+    the samples behind the slice in its row.
     """
     begin, end = spans.T
     tokens = row_tokens.astype(np.float64)
@@ -49,7 +49,7 @@ def _sizes_of(microbatch: MicroBatch, known: KnownRows) -> tuple[float, ...]:
 
 
 def unseen_pairs(microbatch: PackedRow) -> int:
-    """Pairs of a chosen and a rejected token, which do not attend to each other; counted twice."""
+    """Pairs of a chosen and a rejected token, which do not attend to each other, counted twice."""
     spans = pairwise(microbatch.offsets)
     return sum(
         2 * (branch.begin - begin - branch.prompt_tokens) * (end - branch.begin)
@@ -80,9 +80,9 @@ def packed_rows(
 ) -> tuple[float, ...]:
     """Entries of `Shapes` of a packed micro-batch, see equal_rows.hpp.
 
-    `target_tokens`: Length of the row of targets; 0 if there is none. `sums`: Texts that attend to
-    themselves only, inputs, pairs of inputs of one text, targets, pairs of a target and what it
-    attends to.
+    `target_tokens`: Length of the row of targets; 0 if there is none. `sums`: Numbers of texts that
+    attend only to themselves, of inputs, of pairs of inputs within a text, of targets, and of pairs
+    of a target and a token that it attends to.
     """
     limits = (known.most, known.least_tokens, known.longest_tokens)
     return _kernels.equal_rows(row_tokens, target_tokens, sums, limits)

@@ -18,7 +18,7 @@ class TooFewMicroBatchesError(InputError):
 
     @classmethod
     def from_counts(cls, n_microbatches: int, n_replicas: int) -> Self:
-        """The error for an iteration that has too few."""
+        """The error for an iteration that has too few micro-batches."""
         return cls(
             f"an iteration has {n_microbatches} micro-batches for {n_replicas} replicas, each "
             "of which needs one; lower cluster.n_replicas or raise data.tokens_per_batch"

@@ -32,14 +32,14 @@ class RowLengths(NamedTuple):
 
 
 class Preferences(NamedTuple):
-    """Numbers of samples of which some are preference pairs. Arrays of shape (n_samples,)."""
+    """Documents and attention pairs of samples with preference pairs. Shape (n_samples,) each."""
 
     n_documents: npt.NDArray[np.int64]
     pairs: npt.NDArray[np.int64]
 
 
 def preferences_of(samples: Sequence[Sample]) -> Preferences | None:
-    """Numbers of samples of which some are preference pairs; None if none is."""
+    """Documents and attention pairs of samples; None if no sample is a preference pair."""
     rejected = tokens_of(samples, "rejected_tokens")
     if not rejected.any():
         return None
@@ -47,7 +47,7 @@ def preferences_of(samples: Sequence[Sample]) -> Preferences | None:
 
 
 def padded(tokens: Tokens, multiple: int = ROW_MULTIPLE) -> Tokens:
-    """Lengths rounded up to a multiple: fewer different ones, well aligned for kernels."""
+    """Lengths rounded up to a multiple: fewer different lengths, well aligned for kernels."""
     return -(-tokens // multiple) * multiple
 
 

@@ -16,29 +16,29 @@ from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE, padded
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, Shapes
 
 SliceSetting = Literal["off", "auto"] | Annotated[int, Field(ge=ROW_MULTIPLE)]
-"""Whether samples are cut, and into what: nothing, what the rule says, or so many tokens each."""
+"""Cutting of samples into slices: off, as the rule decides, or a fixed number of tokens each."""
 
 MIN_SLICE_TOKENS = 1024
-"""Fewest tokens per slice into which the rule cuts a sample: so many as keep kernels busy. A sample
-that is nearly alone may have half as many, see `ALONE_SHARE`."""
+"""Fewest tokens of a slice that the rule makes, enough to keep kernels busy. Slices of a sample
+that is nearly alone may have half of it, see `ALONE_SHARE`."""
 MIN_SLICED_TOKENS = 2 * MIN_SLICE_TOKENS
 """Fewest tokens of a sample that the rule cuts."""
 MAX_SLICES = 64
 UNFILLED_SHARE = 0.25
-"""Share of the trip of a slice that other micro-batches are taken not to fill."""
+"""Share of a slice's gap (see `SliceRule`) that other micro-batches are assumed not to fill."""
 SLICE_TOKENS: FloatArray = MIN_SLICE_TOKENS * 2.0 ** np.arange(-1, 5, dtype=np.float64)
 """Tokens of slices whose overheads are looked up."""
 WALL_SHARE = 0.4
-"""Share of a replica's work that the longest sample's way through all stages takes, from which a
-plan of whole samples may wait for it. Below, others fill the gap, and nothing is cut where memory
+"""Time of the longest sample through all stages, as a share of a replica's work, from which a plan
+of uncut samples may wait for it. Below, other samples fill the gap, and nothing is cut where memory
 is ample."""
 ALONE_SHARE = 0.5
-"""Share of a replica's work that a sample takes, above which too few others are left to fill the
-gaps between its slices, so that they may be half as long."""
+"""Share of a replica's work in one sample above which too few other samples are left to fill the
+gaps between its slices, so that the slices may be half as long."""
 WORTHWHILE_SHARE = 0.05
-"""Share of a replica's work that the trip of a sample takes, from which it is worth slices, too."""
+"""Gap of a sample (see `SliceRule`), as a share of a replica's work, that is worth slices."""
 SPARE_SHARE = 0.01
-"""The same below which more slices are not worth it."""
+"""Gap of a slice, as a share of a replica's work, below which more slices are not worth it."""
 
 
 class Cut(NamedTuple):
@@ -66,14 +66,14 @@ class Cut(NamedTuple):
 class SliceRule:
     """Rule by which long samples are cut into slices.
 
-    A sample goes through n stages and back while others wait, unless they fill the gap: its trip
-    takes n - 1 stages longer than its work on one. Cut into k parts of equal time, it takes as much
-    for one part only. There are two reasons to cut samples: others do not fill the gap of the
-    longest one, or memory does not hold one like it per stage, and whole samples would be
-    recomputed. For either the rule cuts all samples whose trips take a share of a replica's work,
-    into as many parts, a power of two, as make that share small, or fewer if small parts take
-    longer than their tokens should. It also cuts samples that do not fit whole. Or it cuts all
-    longer samples into parts of so many tokens, as it is told.
+    The trip of a sample through n stages and back takes n - 1 times its work on one stage longer
+    than that work: a gap, in which stages wait unless other samples fill it. Cut into k parts of
+    equal time, a sample has the gap of one part. There are two reasons to cut samples: the gap of
+    the longest is not filled, or memory does not hold one like it per stage, and uncut samples
+    would be recomputed. For either, the rule cuts all samples whose gap is a large share of a
+    replica's work, into a power of two of parts: as many as make that share small, or fewer if
+    small parts take longer than their tokens should. It also cuts samples that do not fit uncut.
+    If `setting` is a number of tokens, it instead cuts all longer samples into parts of that size.
 
     `token_multiple`: Multiple that rows are filled up to.
     """
@@ -84,12 +84,12 @@ class SliceRule:
     def cuts(
         self, samples: Sequence[Sample], cost: CostModel, cluster: Cluster, n_misfits: int = 0
     ) -> list[list[Cut]]:
-        """Ways to cut the longest samples; nothing if none is worth it.
+        """Ways to cut the longest samples; empty if no sample is worth cutting.
 
-        `samples`: Samples, the longest first. `cost`: Cost model; if its model keeps no keys and
-        values, no sample is cut, nor is a preference pair. `n_misfits`: Number of the first samples
-        that cannot run whole. Returns for the first samples, as many as are cut, cuts into fewer
-        and into more slices.
+        `samples`: Samples, the longest first; none is cut if the first is a preference pair.
+        `cost`: Cost model; none is cut if its model keeps no keys and values. `n_misfits`: Number
+        of samples, the first ones, that cannot run uncut. Returns, for each sample that is cut (the
+        first ones), a cut into fewer slices and one into more, or one cut if `setting` is a number.
         """
         cannot_be_cut = samples[0].is_pair or not cost.slice_memory.kept.any()
         if self.setting == "off" or cannot_be_cut:
@@ -149,7 +149,7 @@ class _Times(NamedTuple):
 
     @classmethod
     def from_cost(cls, cost: CostModel, longest_tokens: int) -> "_Times":
-        """Times by rows of the packed layout, recomputed as much as is possible."""
+        """Times of rows in the packed layout, with the most recomputation allowed."""
         per_token, per_pair = _slopes(cost, longest_tokens)
         times = cls(per_token, per_pair)
         took_ms = _rows_ms(cost, np.ones(len(SLICE_TOKENS)), SLICE_TOKENS)
@@ -157,7 +157,7 @@ class _Times(NamedTuple):
         return times._replace(overheads_ms=np.where(np.isfinite(took_ms), overheads_ms, 0))
 
     def of_sample(self, tokens: FloatArray) -> FloatArray:
-        """Times of samples of so many tokens, without overheads, of the shape of `tokens`."""
+        """Times of samples with these numbers of tokens, without overheads, same shape."""
         return self.per_token * tokens + self.per_pair * tokens**2
 
     def best_number(self, n_tokens: int, most: int, n_stages: int) -> int:
@@ -187,9 +187,9 @@ def _memory_holds_one_per_stage(sample: Sample, cost: CostModel, cluster: Cluste
 
 
 def _slopes(cost: CostModel, longest_tokens: int) -> tuple[float, float]:
-    """Times per token and per pair by the longest row that is known, and two of half the length.
+    """Times per token and per pair, from the longest known row and two rows of half its length.
 
-    Both have as many tokens, but the longer one twice as many pairs.
+    Both have the same number of tokens, but the longer row has twice the pairs.
     """
     length = float(max(cost.known_rows.longest_tokens, longest_tokens))
     while length > ROW_MULTIPLE:

@@ -1,1 +1,1 @@
-"""The plan of an iteration, chosen among those that were made."""
+"""Choice of an iteration's plan among the plans that were made."""

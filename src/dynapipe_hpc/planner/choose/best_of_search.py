@@ -36,10 +36,10 @@ from dynapipe_hpc.planner.schedule.update import extra_reduce_ms
 class BestOfSearch:
     """Searches for micro-batches, their order, modes and replicas, and schedules what it finds.
 
-    The plans that less effort would have found are among those that more effort compares.
+    A search with more effort also compares every plan that less effort would have found.
 
-    `schedule_rules`: Ways to order passes, all of which are tried. `slices`: What long samples are
-    cut into, if schedules may be adaptive: in a fixed order of passes slices cannot run.
+    `schedule_rules`: Ways to order passes, all of which are tried. `slices`: Slicing of long
+    samples, if schedules may be adaptive: slices cannot run in a fixed order of passes.
     """
 
     schedule_rules: Sequence[ScheduleRule]
@@ -105,11 +105,11 @@ def search_spaces(
 ) -> Iterator[WindowTable]:
     """Windows of the samples in every order, in all layouts and modes of recomputation together.
 
-    Packed rows have an order of their own besides, in which windows of many samples are about
-    equal: that counts where many replicas share the work, or where time rises in a step, as on a
-    GPU that waits for launches. If some samples are worth slices, windows in which they run as such
-    come first; they are the only ones if these samples cannot run whole, or are to be slices of so
-    many tokens.
+    Packed rows also have an order of their own, in which windows of many samples are about equal:
+    that matters where many replicas share the work, or where time rises in a step, as on a GPU that
+    waits for launches. If some samples are worth slicing, windows in which they run as slices come
+    first; these are the only windows if the samples cannot run uncut, or if `slices` is a number of
+    tokens.
 
     `samples`: Samples of the iteration, in any order. Raises `DoesNotFitError` or
     `NotMeasuredError`: A sample cannot run. Raises `TooFewMicroBatchesError`: There are fewer

@@ -52,7 +52,7 @@ class Choice:
 
     @property
     def best(self) -> Candidate:
-        """The plan whose iteration ends first in the simulation; the first of equals.
+        """The plan whose iteration ends first in the simulation; the first of equal plans.
 
         Raises `InfeasibleScheduleError`: There is no plan; the reason is that of the first attempt.
         """

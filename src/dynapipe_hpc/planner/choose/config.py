@@ -15,9 +15,9 @@ class SearchConfig(ConfigTable):
             core does some 50 million per second. 0 takes the best of the plans that the search
             would begin with. It is a count rather than a time, so that the same samples give the
             same plan on every machine, and counts passes rather than moves, so that large plans
-            take no longer. Each order of the samples gets it, as do plans with slices if samples
-            may be sliced; any behind after 12,500 is dropped. Each search runs in rounds that
-            double its effort, the first of 6,250; none is cut short.
+            take no longer. Each order of the samples gets this effort, as do plans with slices if
+            samples may be sliced; a search that is behind after 12,500 is dropped. Each runs in
+            rounds that double its effort, the first of 6,250; no round is cut short.
         seed: Seed of the random moves.
     """
 

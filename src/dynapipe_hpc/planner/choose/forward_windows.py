@@ -24,12 +24,12 @@ from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, PassKind, Sched
 
 @dataclass(frozen=True, slots=True)
 class ForwardWindows:
-    """Splits sorted samples where an evaluation is predicted shortest, see `split_samples`.
+    """Splits sorted samples so that an evaluation is predicted shortest, see `split_samples`.
 
-    A micro-batch keeps nothing, so that one at a time may take all memory. Where samples do not fit
-    whole, long ones run as slices if they may. Preference pairs lie in packed rows only.
+    A micro-batch keeps nothing, so one at a time may take all memory. Where samples do not fit
+    uncut, long ones run as slices if they may. Preference pairs lie in packed rows only.
 
-    `slice_rule`: Rule by which samples are cut where some do not fit whole.
+    `slice_rule`: Rule by which samples are cut where some do not fit uncut.
     """
 
     cost: CostModel

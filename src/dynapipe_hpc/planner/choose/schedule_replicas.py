@@ -1,4 +1,4 @@
-"""Micro-batches of all replicas become a plan."""
+"""Scheduling of the micro-batches of all replicas, which makes a plan."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
@@ -15,9 +15,9 @@ from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError,
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReplicaScheduler:
-    """Schedules each replica by the rule whose gradients are reduced first.
+    """Schedules each replica by the rule with which its gradients are reduced first.
 
-    Equal replicas are scheduled once: plans that a search finds share most of theirs.
+    Equal replicas are scheduled once: plans that a search finds share most replicas.
     """
 
     cost: CostModel
@@ -39,7 +39,7 @@ class ReplicaScheduler:
         return Candidate(way, pipelines, self.cost)
 
     def _slowness(self, n_replicas: int) -> list[tuple[float, ...]]:
-        """Factors of the stages of every replica; none where replicas are equally fast."""
+        """Slowness factors of the stages, by replica; empty if all replicas are equally fast."""
         slowness = self.cost.slowness
         return [()] * n_replicas if slowness is None else list(map(tuple, slowness.tolist()))
 

@@ -95,7 +95,7 @@ def layer_estimates(
 
 
 BEGINNING_SHARE = 0.25
-"""Part of the time of launching a layer by which its kernels take longer than at their rates, as
+"""Time by which a layer's kernels take longer than at their rates, as a fraction of `launch_ms`; as
 seen on an H100 and an H200."""
 
 
@@ -110,9 +110,9 @@ def analytic_cost(
     """A `CostModel` of peak rates: an estimate, good for orders of magnitude.
 
     One direction of a layer takes a quarter of `launch_ms`, as kernels begin and end below their
-    rates, and the longer of computing, FLOPs / `flops_per_ms`, and moving weights and activations,
-    bytes / `memory_bytes_per_ms`; but at least `launch_ms`, in which the host launches it;
-    backward takes two forwards plus what it recomputes; splitting it is free. Where layers are
+    rates, plus the longer of computing, FLOPs / `flops_per_ms`, and moving weights and activations,
+    bytes / `memory_bytes_per_ms`; but at least `launch_ms`, in which the host launches it.
+    Backward takes two forwards plus what it recomputes; splitting it is free. Where layers are
     sharded, each direction of a layer also sums two tensors over shards (a decoder layer three, an
     embedding or head one). The optimizer's step is one pass over the state of the largest stage.
 
@@ -163,7 +163,7 @@ def analytic_cost(
         recompute_modes=config.recompute_modes,
         static_bytes=state_bytes + held.frozen,
         slice_memory=slice_memory(shape, placement, cluster.n_shards, element_bytes=element_bytes),
-        # Gradients once over the network.
+        # Gradients cross the network once.
         reduce_ms=held.own * (0 if is_alone else 1 / config.reduction_bytes_per_ms),
         step_ms=float(state_bytes.max() / config.memory_bytes_per_ms),
         is_encoder_decoder=shape.has_target_rows,

@@ -32,7 +32,7 @@ class AnyCostConfig(ConfigTable):
 class AnalyticTable(AnyCostConfig):
     """An estimate from peak rates, for machines that were not profiled.
 
-    The defaults are of one CPU core that computes in float32 with AdamW.
+    The defaults describe one CPU core that computes in float32 with AdamW.
 
     Attributes:
         kind: Costs are estimated.
@@ -51,7 +51,7 @@ class AnalyticTable(AnyCostConfig):
 
 
 class AnalyticConfig(AnalyticTable):
-    """An estimate from peak rates, for numbers of a type and an optimizer.
+    """An estimate from peak rates, for a type of numbers and an optimizer.
 
     Attributes:
         element_bytes: Size of one number of an activation or weight.
@@ -77,4 +77,4 @@ class ProfiledConfig(AnyCostConfig):
 
 
 CostConfig = Annotated[AnalyticTable | ProfiledConfig, Field(discriminator="kind")]
-"""The [planner.cost] table; what it estimates are numbers of `training.dtype`."""
+"""The [planner.cost] table; estimates are for numbers of `training.dtype`."""

@@ -10,7 +10,7 @@ from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, Shapes, 
 
 
 class Timed(IntEnum):
-    """Parts of training on a micro-batch whose times are corrected apart; a backward pass has two.
+    """Parts of a micro-batch's passes with corrections of their own; a backward pass has two.
 
     Attributes:
         FORWARD: Forward pass.
@@ -37,9 +37,9 @@ class Corrections:
 
 
 def corrected_cost(cost: CostModel, corrections: Corrections) -> CostModel:
-    """A cost model with the memory and update of another, and the times of its passes corrected.
+    """A copy of a cost model with the times of its passes corrected; memory and update stay.
 
-    Any layout, and every stage, has factors of its own.
+    Every layout, mode and stage has factors of its own.
     """
 
     def price(
@@ -48,7 +48,7 @@ def corrected_cost(cost: CostModel, corrections: Corrections) -> CostModel:
         plain = cost.of_layout(layout).stage_costs(shapes, recompute)
         factors = corrections.factors[layout, recompute]
         backward_ms, weight_ms = plain.backward_ms, plain.weight_ms
-        # Infinite times have no difference, and stay as they are.
+        # Infinite times have no difference, and stay infinite.
         gradient_ms = np.subtract(
             backward_ms, weight_ms, where=np.isfinite(weight_ms), out=backward_ms.copy()
         )

@@ -58,8 +58,8 @@ class KnownRows(NamedTuple):
             and beyond which nothing is known. If empty, any number is known, and passes of more
             rows never take more time per row.
         most: Largest number of rows that is known in every layout and mode.
-        least_tokens: Length below which rows cost as much as at it.
-        longest_tokens: Largest length that is known in every layout and mode, 1 if any is.
+        least_tokens: Length below which rows cost as much as rows of this length.
+        longest_tokens: Largest length that is known in every layout and mode; 1 if all lengths are.
     """
 
     n_rows: Sequence[int] = ()
@@ -75,13 +75,13 @@ class Shapes(NamedTuple):
     """Sizes of micro-batches. Arrays of shape (n_microbatches,).
 
     Attributes:
-        n_rows: Rows of each, >= 1; of packed micro-batches not always whole, see equal_rows.hpp.
-            Less than one of micro-batches with a slice of a sample, whose tokens attend to more
-            tokens than there are: (tokens)^2 / pairs.
-        row_tokens: Padded length of its rows, > 0; likewise.
+        n_rows: Rows of each, >= 1; a packed micro-batch may have fractions, see equal_rows.hpp.
+            Less than one for a micro-batch with a slice of a sample, whose tokens also attend to
+            tokens before the slice: (tokens)^2 / pairs.
+        row_tokens: Padded length of its rows, > 0; may be a fraction, too.
         target_tokens: Padded length of its rows on the decoder side; 0 in decoder-only models.
-        input_rows: Rows by which parts are looked up that only inputs pass through: `n_rows`,
-            except in packed micro-batches of pairs, see equal_rows.hpp.
+        input_rows: Number of rows to look up parts that only inputs pass through: `n_rows`, except
+            in packed micro-batches of pairs, see equal_rows.hpp.
     """
 
     n_rows: Sizes
@@ -187,12 +187,12 @@ class StageCosts:
 
     @property
     def splitting_ms(self) -> FloatArray:
-        """Time by which a backward pass takes longer if that part is deferred."""
+        """Time by which a backward pass takes longer if its weight gradients are deferred."""
         return self._column(Cost.SPLITTING_MS)
 
     @property
     def boundary_bytes(self) -> FloatArray:
-        """Activations sent to the next stage, which returns as many; 0 on the last stage."""
+        """Activations sent to the next stage, and gradients sent back; 0 on the last stage."""
         return self._column(Cost.BOUNDARY_BYTES)
 
     @property
@@ -231,15 +231,15 @@ class StageCosts:
         return cls(np.concatenate([part.of_kinds for part in parts]), parts[0].kind_of_stage)
 
     def slowed(self, factors: FloatArray) -> "StageCosts":
-        """The costs where passes take longer by a factor per stage, shape (n_stages,)."""
+        """The costs with all passes slowed by a factor per stage, shape (n_stages,)."""
         table = self.table.copy()
         table[..., TIMES] *= factors[:, None]
         return StageCosts(table, later_slices=self.later_slices)
 
     def take(self, microbatches: IntArray) -> "StageCosts":
-        """The costs of some micro-batches, in the given order, every stage by itself.
+        """The costs of some micro-batches, in the given order, by stage rather than by kind.
 
-        Slices, if there are any, keep those that follow them.
+        Slices, if there are any, keep their `later_slices`.
         """
         later = None if self.later_slices is None else self.later_slices[microbatches]
         has_slices = later is not None and bool(later.any())
@@ -302,9 +302,9 @@ class CostModel:
         reduce_ms: Time of the gradient all-reduce over replicas, shape (n_stages,).
         step_ms: Time of the optimizer step on the slowest stage.
         is_encoder_decoder: Whether rows have a target side of their own, see `Shapes`.
-        bound: Costs without noise, never above these: for bounds that no plan can beat. None of
-            their columns is lower for more rows or longer rows, `weight_ms` and the rest of
-            `backward_ms` included. None where costs already are.
+        bound: Costs without noise and never above this model's, for bounds that no plan can beat.
+            No column falls with more rows or longer rows, `weight_ms` and the rest of `backward_ms`
+            included. None if this holds for the model's own costs.
         layout: How the samples of rows lie. Packed micro-batches are looked up as equal rows, see
             equal_rows.hpp.
         layouts: Layouts with their own costs; the rest cost the same as padded rows.
@@ -313,7 +313,7 @@ class CostModel:
             say, shape (n_replicas, n_stages); None if replicas are equally fast.
         kind_of_stage: Kind of each stage, shape (n_stages,), or None; see `StageCosts`.
         window: Number of tokens that layers with a window see; infinite without, see `ModelShape`.
-        cache_cost: Column of keys and values: of the first slice, or, if transient, of every slice.
+        cache_cost: Column with keys and values: of the first slice; if transient, of every slice.
     """
 
     price: Price
@@ -366,9 +366,9 @@ class CostModel:
 def forward_costs(cost: CostModel) -> CostModel:
     """The costs of evaluation: forward passes, without gradients and updates.
 
-    Memory is an upper bound: what training keeps of a forward pass where it recomputes the most,
-    and needs while it runs, what it will recompute included. Nothing is kept after the pass: keys
-    and values of slices are transient.
+    Memory is an upper bound: what training with the most recomputation keeps of a forward pass,
+    plus what the pass needs while it runs, including what training would recompute. Nothing is kept
+    after the pass: keys and values of slices are transient.
     """
     mode, kept = cost.recompute_modes[-1], cost.slice_memory.kept
 

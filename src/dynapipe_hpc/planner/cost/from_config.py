@@ -35,7 +35,7 @@ class EstimatedCosts:
 
 
 CostSource = AnalyticConfig | EstimatedCosts | MeasuredCosts
-"""Estimates or measurements that cost models are made of, with nothing left to read."""
+"""Estimates or measurements to make cost models of, with all files already read."""
 
 
 def costs_of(

@@ -1,4 +1,4 @@
-"""Costs that a function of one's own says."""
+"""Costs by functions that the user gives."""
 
 import math
 import sys
@@ -27,7 +27,7 @@ BACKWARD_SHARE = 2 / 3
 FLOAT32_BYTES = 4
 Limits = tuple[float, float]
 PASS_MS: Limits = (1e-100, 1e100)
-"""Limits of times whose shares are no zeros, and whose sums are finite."""
+"""Limits of times, within which shares are not zero and sums are finite."""
 MIN_SHARE = 1e-100
 
 
@@ -43,7 +43,7 @@ class FunctionCost:
     are whole numbers, except in packed micro-batches: these are looked up as equal rows that have
     as many tokens, and as many pairs of tokens of one sample (as large a sum of squared lengths).
 
-    Neither function may fall where rows become more or longer; infinity says that a micro-batch
+    Neither function may fall with more rows or longer rows; infinity means that a micro-batch
     cannot run. The gradient all-reduce and the update take no time here, as no plan changes them.
 
     Attributes:
@@ -51,7 +51,7 @@ class FunctionCost:
             to 1e100 ms.
         kept_bytes: Memory that the micro-batch keeps between the two, on all stages together. As
             only its ratio to `Cluster.device_memory_bytes` counts, tokens do as well as bytes.
-        stage_shares: Share of both that each stage has; one stage if left out.
+        stage_shares: Each stage's share of both; one stage if left out.
         hidden_size: Width of the tensors between stages, in float32.
     """
 
@@ -61,7 +61,7 @@ class FunctionCost:
     hidden_size: int = 1
 
     def __post_init__(self) -> None:
-        """Refuses stage_shares that do not add up to one model, and a width below 1.
+        """Refuses stage_shares that do not add up to 1, and a width below 1.
 
         Raises:
             InputError: A share is below 1e-100, they do not add up to 1, or the width is below 1.
@@ -97,9 +97,9 @@ class FunctionCost:
         )
 
     def cost_model(self) -> CostModel:
-        """The costs of micro-batches; none for state, all-reduce and update.
+        """The costs of micro-batches; zero for model state, all-reduce and update.
 
-        Its `price` raises an InputError if a function returns no such number, or less for a larger
+        Its `price` raises an InputError if a function returns no valid number, or less for a larger
         micro-batch.
         """
         nothing = np.zeros(len(self.stage_shares))
@@ -165,7 +165,7 @@ def _value(name: str, function: OfRows, size: list[float], limits: Limits) -> fl
 
 
 def _check_never_falls(name: str, sizes: FloatArray, values: FloatArray, same: int) -> None:
-    """Raises where neighbours that are the same in one size cost less for more of the other."""
+    """Refuses neighbours, equal in one size, of which the larger in the other size costs less."""
     lesser = values[1:] < values[:-1] * (1 - 1e-9)
     falls: IntArray = np.flatnonzero(lesser & (sizes[1:, same] == sizes[:-1, same]))
     if falls.size:

@@ -21,7 +21,7 @@ OF_PAIRS = (DECODER, DECODER_SIDE)  # depend on the lengths of inputs and of tar
 
 
 def common_axes(layers: Mapping[str, LayerProfile], path: Path) -> Axes:
-    """Axes of rows, tokens per row and target tokens; the last is only 0 in decoder-only models."""
+    """Axes of rows, tokens per row and target tokens; in decoder-only models the last is just 0."""
     entries: dict[int, tuple[str, IntArray]] = {TARGET_TOKENS: ("", NO_TARGET)}
     if DECODER in layers:
         entries = {}

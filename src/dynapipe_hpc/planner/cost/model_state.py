@@ -18,7 +18,7 @@ GRADIENT_BYTES = 4  # gradients, also of keys and values, are added up in float3
 def state_factor(element_bytes: int) -> float:
     """Bytes of weights, gradients and AdamW's moments per byte of weights, without ZeRO.
 
-    Numbers of less than 32 bits have gradients and moments in float32, and a copy of the weights.
+    Weights of less than 32 bits have float32 gradients, moments and copies of the weights.
     """
     wide = max(GRADIENT_BYTES, element_bytes)
     copy = 0 if wide == element_bytes else wide
@@ -29,7 +29,7 @@ def state_factor_of_rank(state_factor: float, element_bytes: int, cluster: Clust
     """Bytes of weights, gradients and optimizer state on a rank, per byte of its weights.
 
     With `cluster.zero_stage` 1, replicas partition the optimizer state, float32 copies of 16-bit
-    weights included; weights and gradients are on all of them.
+    weights included; each replica has all weights and gradients.
 
     `state_factor`: The same without ZeRO. `element_bytes`: Bytes per number of a weight. Source:
     Rajbhandari et al., "ZeRO", SC 2020, section 5.1.
@@ -84,7 +84,7 @@ def _held_once(
     placement: Placement,
     weights: Mapping[str, Weights],
 ) -> tuple[FloatArray, FloatArray]:
-    """Weights on every stage: those of which it has the first or only copy, and other copies."""
+    """Weights on every stage: those whose first or only copy it has, and those copied to it."""
     counts = parts_of_stages(shape, placement)
     own: FloatArray = np.sum([counts[kind] * n for kind, n in parameter_bytes.items()], axis=0)
     copied = np.zeros_like(own)

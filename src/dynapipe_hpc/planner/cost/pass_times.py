@@ -16,7 +16,7 @@ KEPT = 0.8
 COMMON = 0.01
 """Weight of what all modes of a stage have in common, as a share of the stage's time."""
 MAX_AT_ONCE = 4.0
-"""Most by which one iteration counts as slower than the factors so far say: it may be a stall."""
+"""Largest factor by which an iteration counts as slower than expected: it may be a stall."""
 
 
 ALIKE = 1.05
@@ -32,12 +32,12 @@ def shape_of(n_stages: int) -> tuple[int, ...]:
 class PassTimes:
     """Sums of predicted and measured times of passes, in which earlier iterations fade.
 
-    A whole backward pass counts for both of its parts, as it does not show how long either took.
+    An unsplit backward pass counts for both parts, as it does not show how long either took.
 
     `predicted_ms`: Times that an uncorrected cost model predicts, shape `shape_of`. `measured_ms`:
     Times that the same passes took, of the same shape. `expected_ms`: Times that each rank was
     expected to take for its passes by the factors so far, shape (n_replicas, n_stages). `taken_ms`:
-    Times that it took for them, of the same shape.
+    Times that the rank took for them, of the same shape.
     """
 
     predicted_ms: FloatArray
@@ -53,7 +53,7 @@ class PassTimes:
 
     @classmethod
     def from_numbers(cls, numbers: Sequence[float], n_replicas: int, n_stages: int) -> Self:
-        """Names of `numbers`."""
+        """The sums from their numbers in one list, see `numbers`."""
         shapes = [sums.shape for sums in cls.none(n_replicas, n_stages)._sums]
         ends = np.cumsum([np.prod(shape) for shape in shapes])
         times = np.array(numbers, np.float64)
@@ -101,7 +101,7 @@ class PassTimes:
 
     @property
     def slowness(self) -> FloatArray:
-        """Time of every rank as a multiple of the factors', shape (n_replicas, n_stages)."""
+        """Time of every rank as a multiple of the expected, shape (n_replicas, n_stages)."""
         return _ratio(self.taken_ms, self.expected_ms, (), 1.0)
 
     @property

@@ -12,7 +12,7 @@ PAIR_COLUMNS = [Cost.FORWARD_MS, Cost.BACKWARD_MS]
 
 
 class PairTimes(NamedTuple):
-    """Times per pair of a token and one before its slice, shape (n_kinds, 2) each.
+    """Times per pair of a token and a token before its slice, shape (n_kinds, 2) each.
 
     `pair_ms`: Time in layers in which tokens see all before them. `near_pair_ms`: Time in layers
     with a window, of the pairs within it.
@@ -26,7 +26,7 @@ class PairTimes(NamedTuple):
 def costs_of_slices(
     costs: Interpolator, shapes: Shapes, times: PairTimes, out: FloatArray | None = None
 ) -> StageCosts:
-    """Costs of micro-batches of which some hold slices, which have less than one row.
+    """Costs of micro-batches, some with slices: these count as less than one row.
 
     A slice of T tokens costs as much as a row of T tokens, plus the time of its extra pairs.
     """
@@ -47,14 +47,14 @@ def costs_of_slices(
 
 
 def near_pairs(tokens: FloatArray, before: FloatArray, window: float) -> FloatArray:
-    """Pairs of a token of a slice and one before the slice that it sees through a window.
+    """Pairs of a slice's token and a token before the slice that it sees through a window.
 
-    `before`: Tokens before them, of the same shape. `window`: Number of tokens that a token sees,
+    `before`: Tokens before slices, of the same shape. `window`: Number of tokens that a token sees,
     itself included; may be infinite.
     """
     if np.isinf(window):
         return tokens * before
-    # Token i of a slice sees window - 1 - i tokens before it, if there are so many.
+    # Token i of a slice sees window - 1 - i tokens before it, if there are that many.
     n_seeing = np.minimum(tokens, window - 1)
     n_all = np.clip(window - before, 0, n_seeing)  # tokens that see all
     total: FloatArray = n_all * before + (n_seeing - n_all) * (window - 1)
@@ -65,8 +65,8 @@ def near_pairs(tokens: FloatArray, before: FloatArray, window: float) -> FloatAr
 def pair_ms_of_rows(costs: Interpolator) -> FloatArray:
     """Time per pair of tokens where slices were not measured, shape (n_kinds, 2).
 
-    Forward and backward times of the longest row that was measured, less those of shorter rows that
-    have as many tokens together: they differ in pairs only.
+    Forward and backward times of the longest row that was measured, less the times of shorter rows
+    with the same tokens in total: the two differ in pairs only.
     """
     n_rows, lengths, _ = costs.axes
     n_most = float(n_rows[-1])

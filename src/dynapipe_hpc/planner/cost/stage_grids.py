@@ -79,7 +79,7 @@ class StageMeasurements:
 
     @cached_property
     def pair_ms(self) -> FloatArray:
-        """Times per pair of a token and one before its slice, shape (n_kinds, 2)."""
+        """Times per pair of a token and a token before its slice, shape (n_kinds, 2)."""
         layer = self.measured.get(LAYER)
         if layer is None or layer.pair_ms is None:
             return pair_ms_of_rows(self.interpolator)
@@ -88,7 +88,7 @@ class StageMeasurements:
 
     @cached_property
     def near_pair_ms(self) -> FloatArray:
-        """The same of pairs within the window of the layers that have one."""
+        """Times like `pair_ms`, of pairs within the window of layers that have one."""
         layer = self.measured.get(LAYER)
         if layer is None or layer.near_pair_ms is None:
             return np.zeros_like(self.pair_ms)
@@ -97,7 +97,7 @@ class StageMeasurements:
 
     @cached_property
     def two_sides(self) -> PairedCosts:
-        """The same of an encoder-decoder model, its sides apart."""
+        """Costs like `interpolator`, of an encoder-decoder model with its sides apart."""
         of_targets = {kind: depends_on_targets(kind, self.layers) for kind in self.layers}
         inputs = self._grids(kind for kind, depends in of_targets.items() if not depends)
         targets = self._grids(kind for kind, depends in of_targets.items() if depends)
@@ -197,14 +197,14 @@ def with_finer_lengths(axes: Axes, points: FloatArray) -> tuple[Axes, FloatArray
     """Adds the middle between neighbouring lengths of rows, and corners (`with_corners`).
 
     Attention grows with the square of a row's tokens. Between lengths that double, a straight line
-    is up to 11 % above a square, and above the parabola through three measured lengths up to 3 %
-    once the middle is on it. Costs grow linearly with rows.
+    is up to 11 % above a square. With the middle on the parabola through three measured lengths,
+    lines are up to 3 % above that parabola. Costs grow linearly with rows.
 
     `axes`: Numbers of rows, tokens per row and target tokens, each ascending. `points`: Costs at
     the points of the axes, infinite where infeasible, shape (n_rows, n_lengths, n_target_lengths,
     n_stages, len(Cost)). Returns axes and points with more lengths. A point between feasible ones
-    is feasible, more rows or longer rows never cost less, `weight_ms` stays within `backward_ms` if
-    it did so before, and that and `splitting_ms` may fall as they did.
+    is feasible, and more rows or longer rows never cost less, except that `weight_ms` (within
+    `backward_ms` if it was so before) and `splitting_ms` may fall as before.
     """
     rows, row_tokens, target_tokens = axes
     lengths = row_tokens, target_tokens
@@ -239,7 +239,7 @@ def _with_middles(axis: IntArray, grid: FloatArray) -> FloatArray:
 
 
 def _middle(axis: IntArray, grid: FloatArray, i: int, x: int) -> FloatArray:
-    """Costs between the lengths i and i + 1: on a parabola, but within those of the two."""
+    """Costs between the lengths i and i + 1: on a parabola, but within the costs of the two."""
     left, right = grid[i], grid[i + 1]
     slope = (right - left) / (axis[i + 1] - axis[i])
     line: FloatArray = left + (x - axis[i]) * slope
@@ -277,11 +277,11 @@ def most_tokens(axes: Axes, points: FloatArray) -> FloatArray:
 def with_corners(axes: Axes, points: FloatArray) -> FloatArray:
     """Adds the corners of cells that only `most_tokens` keeps from being measured.
 
-    Micro-batches of that many tokens lie on a curve through the cells of the grid, and each cell on
-    it has a corner beyond, if rows and lengths double. The corner is the product of the two beside
-    it over the one opposite: exact where costs are a product of rows and a function of lengths, or
-    constant. Without it, micro-batches of more than half as many tokens could often not be planned.
-    It serves interpolation alone, as the micro-batch in the corner is too large.
+    Micro-batches of that many tokens lie on a curve through the cells of the grid. If rows and
+    lengths double, each cell on the curve has a corner beyond it. Its cost is the product of the
+    two corners beside it over the opposite corner: exact where costs are a product of rows and a
+    function of lengths, or constant. Without it, micro-batches of more than half of `most_tokens`
+    could often not be planned. It is for interpolation only: a micro-batch there is too large.
 
     Returns the points with costs in these corners. A point that is infeasible though it has no more
     tokens than the largest feasible one, as memory ran out there, remains infeasible.

@@ -16,14 +16,14 @@ STAGE = "stage"
 
 
 def parts_of_stages(shape: ModelShape, placement: Placement) -> dict[str, FloatArray]:
-    """Numbers of parts by kind, shape (n_stages,); `STAGE` is once on each."""
+    """Numbers of parts by kind, shape (n_stages,); `STAGE` occurs once on each."""
     held = placement.parts(shape)
     counts = {kind: np.array([float(parts[kind]) for parts in held]) for kind in held[0]}
     return {**counts, STAGE: np.ones(placement.n_stages)}
 
 
 def boundary_sizes(shape: ModelShape, placement: Placement, n_stream_shards: int = 1) -> FloatArray:
-    """Numbers that a shard hands on per input (or only) and target token, shape (n_stages, 2)."""
+    """Numbers that a shard sends on per input (or only) and target token, shape (n_stages, 2)."""
     of_pairs = [each is Boundary.PAIR for each in placement.boundaries(shape)]
     width = shape.hidden_size / n_stream_shards
     sizes: FloatArray = width * np.stack([np.ones(placement.n_stages), of_pairs], 1)
@@ -32,7 +32,7 @@ def boundary_sizes(shape: ModelShape, placement: Placement, n_stream_shards: int
 
 
 class StageKinds(NamedTuple):
-    """The stages, of which many are alike.
+    """Kinds of stages: many stages are alike.
 
     `boundaries`: Per kind, bytes per token that a stage hands over, shape (n_kinds, 2).
     """

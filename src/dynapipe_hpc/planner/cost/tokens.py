@@ -13,9 +13,9 @@ class Tokens(NamedTuple):
     """Tokens of micro-batches, padding included; arrays that broadcast to one shape.
 
     `pairs`: Pairs of an own token and one that it attends to. `own_pairs`: Pairs of own tokens of
-    the same row. `square`: Pairs of own tokens of one row. `far_pairs`: Pairs of own tokens of the
-    same row that a window keeps apart. `masked_square`: Pairs of own tokens of one row, where it is
-    longer than the window.
+    the same row. `square`: Pairs of own tokens in a single row. `far_pairs`: Pairs of own tokens of
+    the same row that a window keeps apart. `masked_square`: Like `square`, if the row is longer
+    than the window.
     """
 
     own_tokens: FloatArray

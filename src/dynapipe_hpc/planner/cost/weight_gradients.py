@@ -64,26 +64,26 @@ def split_times(
 ) -> SplitTimes:
     """Times of the two halves of a layer's backward pass: measured, or a share of it.
 
-    Halves that were measured are repaired as the whole pass is, see `make_monotone`. They take as
-    long together as that or longer: what noise had made less is set to it, so that splitting never
-    seems to save work.
+    Measured halves are repaired like the unsplit pass, see `make_monotone`. Together they take at
+    least as long as that pass: if noise made them shorter, their sum is set to its time, so that
+    splitting never seems to save work.
 
-    Where they were not measured, splitting takes nothing, and weights a share. Gradients of the
+    Where halves were not measured, splitting is free, and weights take a share. Gradients of the
     inputs of a linear map cost as much as its forward pass, and so do those of its weights;
-    attention has no weights, and its gradients cost twice its forward pass. So of a backward pass
-    in the mode that recomputes nothing, what waits takes the share
+    attention has no weights, and its gradients cost twice its forward pass. So in a backward pass
+    without recomputation, deferred gradients take the share
 
         FLOPs of maps that defer / (2 * (linear FLOPs + attention FLOPs) + FLOPs repeated even so),
 
-    without those of frozen weights, which have no gradients.
+    not counting frozen weights, which have no gradients.
 
     Maps of a block that is recomputed do not defer, nor do embedding and head. Where the pass
-    without recomputation was not measured, the forward pass is taken for what was recomputed.
+    without recomputation was not measured, the forward pass stands for what was recomputed.
 
-    `plain_ms`: Time of its backward pass without recomputation, on the same grid; NaN where that
-    was not measured.
+    `plain_ms`: Time of the layer's backward pass without recomputation, on the same grid; NaN where
+    not measured.
 
-    Gradients of weights take no more than its backward_ms; NaN where that is.
+    Gradients of weights take at most the layer's `backward_ms`, and are NaN where it is.
     """
     weight_ms = layer.weight_ms
     if weight_ms is None:

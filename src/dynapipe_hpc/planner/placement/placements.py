@@ -66,9 +66,9 @@ PROBE = (1, 1, 2, 1)
 class PartCosts:
     """Costs of the parts of a stage, which add up: times, or bytes.
 
-    `first_layer`: Cost of one of these layers. `second_layer`: Cost of a layer of a decoder that
-    follows an encoder; 0 without one. `turn`: Additional cost of the stage where a decoder that
-    follows an encoder begins.
+    `first_layer`: Cost of a layer of the encoder or, without one, of any layer. `second_layer`:
+    Cost of a layer of a decoder that follows an encoder; 0 without one. `turn`: Additional cost of
+    the stage where such a decoder begins.
     """
 
     n_first_side: int
@@ -122,7 +122,7 @@ def probe_costs(source: CostSource, shape: ModelShape, cluster: Cluster) -> Cost
     return costs_of(source, probe, placement, stages)[0]
 
 
-TIES = 1 + 1e-9  # what differs by less differs by rounding
+TIES = 1 + 1e-9  # smaller differences come from rounding
 
 
 def placements(
@@ -219,7 +219,7 @@ def best_placement(work_ms: FloatArray, over_bytes: FloatArray) -> Placement:
 def _least_to_come(
     tables: FloatArray, join: Callable[[FloatArray, FloatArray], FloatArray]
 ) -> list[FloatArray]:
-    """Least cost of stage s and all later ones with the layers from i on: by s, arrays by i."""
+    """Least cost of stage s and all later stages with the layers from i on: per s an array by i."""
     rest = np.full(tables.shape[1], np.inf)
     rest[-1] = 0
     candidates = [rest]

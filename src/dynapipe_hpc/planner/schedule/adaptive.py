@@ -14,8 +14,8 @@ def adaptive(
 
     Unlike the cyclic schedule it depends on times: a stage is idle only while nothing that it may
     run has arrived, whatever the micro-batches cost. Where a micro-batch needs much memory while
-    its backward pass runs, others may overtake it on their way back. Whenever each fits alone, a
-    schedule is found.
+    its backward pass runs, others may overtake it on their way back. If each micro-batch fits
+    alone, a schedule is found.
 
     Source: The memory-aware injection of Jiang et al., "DynaPipe", EuroSys 2024,
     doi:10.1145/3627703.3629585, in simulated time instead of cycles.

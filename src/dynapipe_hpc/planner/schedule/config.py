@@ -9,10 +9,10 @@ from dynapipe_hpc.data.config_table import ConfigTable
 RuleName = Literal["1f1b", "cyclic", "adaptive", "zb_h1"]
 
 WHOLE: tuple[RuleName, ...] = ("1f1b", "cyclic", "adaptive")
-"""Rules that keep backward passes whole."""
+"""Rules that do not split backward passes."""
 
 SPLIT: tuple[RuleName, ...] = ("1f1b", "zb_h1", "adaptive")
-"""Rules to choose from where backward passes may be split; 1F1B keeps them whole."""
+"""Rules to choose from where backward passes may be split; 1F1B does not split them."""
 
 
 class ScheduleConfig(ConfigTable):
@@ -23,7 +23,7 @@ class ScheduleConfig(ConfigTable):
             1f1b, cyclic and adaptive, or with split_backward 1f1b, zb_h1 and adaptive. zb_h1 needs
             split_backward; cyclic excludes it.
         split_backward: Whether weight gradients of linear layers may have separate passes, which
-            run while a stage would be idle. Those of blocks that are recomputed never have.
+            run while a stage would be idle. Weight gradients of recomputed blocks never have.
     """
 
     rules: tuple[RuleName, ...] = ()

@@ -15,9 +15,9 @@ def check_each_fits(
     If all fit, an order within the limit exists: one micro-batch after the other.
 
     `activation_limit_bytes`: Device memory less static memory, shape (n_stages,). `may_slice`:
-    Whether slices may be among them. They go back in another order than they come, which a fixed
-    order of passes has not. Raises `InfeasibleScheduleError`: A micro-batch does not fit; names the
-    first, and the stage. Or there are slices.
+    Whether slices may be among them. Slices go back in another order than they come, which a fixed
+    order of passes does not allow. Raises `InfeasibleScheduleError`: A micro-batch does not fit
+    (the message names the first one and the stage), or there are slices that may not be.
     """
     if costs.later_slices is not None and not may_slice:
         raise InfeasibleScheduleError("slices of samples need an adaptive schedule")

@@ -21,11 +21,11 @@ from dynapipe_hpc.planner.schedule.update import extra_reduce_ms, iteration_ms
 class PathTimes:
     """Least times of micro-batches on their way through the stages.
 
-    What splitting a backward pass takes is left out: a plan may keep passes whole.
+    The extra time of splitting a backward pass is left out: a plan need not split passes.
 
     Arrays have shape (n_microbatches, n_stages) unless stated otherwise.
 
-    `gradient_ms`: Time of B, without what splitting takes. `weight_ms`: Time of W; 0 if backward
+    `gradient_ms`: Time of B, without this extra time. `weight_ms`: Time of W; 0 if backward
     passes are not split. `reduce_ms`: Time from each stage's last pass until its gradients are
     reduced, shape (n_stages,).
     """
@@ -91,7 +91,7 @@ def _before(stages: FloatArray) -> FloatArray:
 
 
 LENGTH_STEP = 1.01
-"""Ratio of the neighbouring lengths of rows that are looked at."""
+"""Ratio of neighbouring lengths among the rows that are looked up."""
 N_PRICES = 65
 """Prices of a pair of tokens that are tried."""
 
@@ -103,8 +103,8 @@ OUTLIER_SHARE = 0.05
 class LongestTrip(NamedTuple):
     """The longest sample, and its round trip through the stages.
 
-    `added_ms`: Time by which that is longer than the average rank is busy, if it makes the sample
-    an outlier, else 0.
+    `added_ms`: Time by which the trip exceeds the busy time of the average rank, if that makes the
+    sample an outlier, else 0.
     """
 
     sample: Sample
@@ -135,11 +135,11 @@ def lower_bound(
 ) -> LowerBound:
     """Lower bound on the time of any plan of the samples.
 
-    It is the larger of the round trip of the longest sample, if no sample runs as slices, and the
-    work of the busiest stage: before it a first micro-batch must reach the stage through those
-    before it (head), and after its last B that micro-batch must go back, with W and a reduction on
-    one of them (tail). Alternatively W comes last. Replicas share the work equally at best. Idle
-    time between passes is ignored, and so is memory, except that micro-batches must fit alone.
+    It is the larger of two times: the round trip of the longest sample, if no sample runs as
+    slices, and the work of the busiest stage with what surrounds it. First a micro-batch must reach
+    the stage (head); after the stage's last B, a micro-batch must go back, with W and a reduction
+    on one stage (tail), or W comes last. At best, replicas share the work equally. Idle time
+    between passes is ignored, and so is memory, except that micro-batches must fit alone.
 
     It holds for every mode of recomputation, assignment to replicas and schedule, and for every
     partition of the samples into micro-batches in any layout; in an encoder-decoder model only for
@@ -283,7 +283,7 @@ def _paths(costs: StageCosts, cost: CostModel, cluster: Cluster, may_split: bool
 
 
 def _lengths(samples: Sequence[Sample], cost: CostModel) -> FloatArray:
-    """Lengths of rows, ascending; each stands for all up to the next.
+    """Lengths of rows, ascending; each stands for all lengths up to the next.
 
     A preference pair may cost as much as two rows of half its length, and a slice as much as a part
     of a row that is twice as long as its sample.

@@ -29,7 +29,7 @@ def one_f_one_b(
 
 @lru_cache(maxsize=256)
 def _order(n_microbatches: int, n_stages: int) -> Schedule:
-    """The passes, whatever they cost: replicas of as many micro-batches have the same."""
+    """The passes, whatever their costs: equal numbers of micro-batches have equal passes."""
     first = len(PassKind) * np.arange(n_microbatches)
     forwards, backwards = ((first + k).tolist() for k in (PassKind.FORWARD, PassKind.BACKWARD))
     warm_ups = range(n_stages, 0, -1)

@@ -28,7 +28,7 @@ def zb_h1(costs: StageCosts, activation_limit_bytes: FloatArray, _link: Link = I
 
 @lru_cache(maxsize=256)
 def _order(n_microbatches: int, n_stages: int) -> Schedule:
-    """The passes, whatever they cost: replicas of as many micro-batches have the same."""
+    """The passes, whatever their costs: equal numbers of micro-batches have equal passes."""
     of_stages = [_codes(n_microbatches, n_stages - s, s) for s in range(n_stages)]
     codes = np.array(of_stages, np.int32)
     codes.setflags(write=False)

@@ -43,17 +43,17 @@ from dynapipe_hpc.planner.cost.cost_model import (
 FEWEST_SAMPLES = 2048
 """Least number of samples of a batch that is bundled; smaller batches take little time to plan."""
 FEWEST_PER_REPLICA = 512
-"""Least number of samples for each replica of such a batch."""
+"""Least number of samples per replica in such a batch."""
 PACKED_SHARE = 32
-"""Fraction of these from which on samples are bundled if they may be packed: unlike padded windows,
-of which many are alike, all packed ones have costs of their own."""
+"""Divisor of both limits if samples may be packed: many padded windows are alike, but all packed
+windows have costs of their own."""
 BUNDLES_PER_REPLICA = 256
-"""Least number of bundles for each replica, if all bundles had the same number of tokens; half as
-many if they may be packed."""
+"""Least number of bundles for each replica, if all bundles had the same number of tokens; half of
+it if samples may be packed."""
 BUNDLES_PER_LONGEST = 3
-"""Least number of bundles with as many tokens as the longest sample."""
+"""Least number of bundles that together have as many tokens as the longest sample."""
 MANY_BUNDLES = 512
-"""Number of bundles from which on that does not count: all samples may be short."""
+"""Number of bundles from which on `BUNDLES_PER_LONGEST` is ignored: all samples may be short."""
 
 
 def bundles(
@@ -61,10 +61,10 @@ def bundles(
 ) -> IntArray:
     """Beginnings of bundles of neighbouring samples, and the end of the last bundle.
 
-    A bundle has 1, 2, 4, ... samples: as many as together have no more tokens, padded unless all
-    samples are packed, than a third of the longest sample, or a 512th of all, and a small fraction
-    of the work of a replica. It therefore takes little memory and little time, and every replica
-    has many.
+    A bundle has 1, 2, 4, ... samples: as many as together have at most a third of the longest
+    sample's tokens or a 512th of all tokens, and a small fraction of a replica's. Tokens include
+    padding unless all samples are packed. So a bundle takes little memory and little time, and
+    every replica has many.
 
     `lengths`: Row lengths of the samples in their order. Returns indices of samples, ascending from
     0 to the number of samples, shape (n_bundles + 1,).
@@ -125,8 +125,8 @@ def price_windows(
 
     `samples`: Samples in the order to be cut, at least one. `token_multiple`: Multiple that rows
     are padded to, itself one of 8. `may_misfit`: Whether there may be samples that cannot run
-    whole. `may_bundle`: Whether neighbours of large batches may stay together, see `bundles`. If
-    memory is so scarce that some bundle cannot run where its samples could, they do not. Raises
+    uncut. `may_bundle`: Whether neighbours of large batches may stay together, see `bundles`; they
+    never do where memory is so scarce that a bundle cannot run though its samples could. Raises
     `DoesNotFitError`: A sample alone needs more memory than a stage has. Raises `NotMeasuredError`:
     The cost model does not know what a sample alone costs.
     """
@@ -223,13 +223,13 @@ def _most_tokens(
     n_bundles: int,
     token_multiple: int,
 ) -> float:
-    """Limit on packed windows of several bundles; infinite in small batches and on one stage.
+    """Most tokens of a packed window of several bundles; infinite for small batches or one stage.
 
-    Unlike padding, packing never makes large windows bad by themselves, but fewer than two per
-    stage would leave stages idle. In a batch of many samples they have no more tokens than such a
-    share of a replica's, or than the two longest samples, or than the shortest row; and where
-    windows twice as large are cheaper, as on a fast GPU that waits for launches, than twice as
-    many, and so on. Of the modes of the cost model, the first counts.
+    Unlike padding, packing alone never makes large windows bad, but fewer than two per stage would
+    leave stages idle. So the limit is a replica's tokens divided by two windows per stage, but at
+    least two longest samples or the shortest row. It doubles as long as windows twice as large are
+    cheaper per token, as on a fast GPU that waits for launches. Costs are those of the cost model's
+    first mode.
     """
     if n_bundles < FEWEST_LIMITED or cluster.n_stages == 1:
         return np.inf
@@ -257,12 +257,12 @@ def _most_tokens(
 def check_samples(
     table: WindowTable, cost: CostModel, cluster: Cluster, token_multiple: int, *, may_slice: bool
 ) -> None:
-    """Raises for the first sample that runs in no way, nor as slices if it may."""
+    """Raises an error for the first sample that cannot run, not even as slices if it may."""
     runs = table.runs_alone[:, table.row_of_sample].any(axis=0)
     misfits = np.flatnonzero(~runs)
     if misfits.size:
         sample = table.samples[misfits[0]]
-        mode = table.modes[-1]  # that keeps least
+        mode = table.modes[-1]  # the mode that keeps least
         raise misfit_error(
             f"sample {sample.sample_id} ({sample.describe()}) on its own",
             microbatch_costs([_alone(sample, mode, cost.is_encoder_decoder, token_multiple)], cost),

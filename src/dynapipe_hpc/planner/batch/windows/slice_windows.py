@@ -1,4 +1,4 @@
-"""Windows of one sample each that run as slices of it."""
+"""Windows of one sample each, which runs as slices."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -26,17 +26,17 @@ from dynapipe_hpc.planner.cost.cost_model import (
 )
 
 KEPT_SHARES = (0.25, 0.5, 0.75)
-"""Shares of a sample's slices of which nothing is recomputed, where all others are as far as
-possible. They are the last ones: these keep the fewest bytes for the time that they would take."""
+"""Shares of a sample's slices that are not recomputed, while the rest are as far as possible. These
+are its last slices: they keep the fewest bytes for the time that recomputing them would take."""
 
 
 def with_slices(
     table: WindowTable, cost: CostModel, cluster: Cluster, rule: SliceRule
 ) -> WindowTable | None:
-    """The table with modes in which the longest samples run as slices, and only so.
+    """The table with added modes, in which the longest samples run as slices, and only there.
 
-    `table`: Windows of samples, the longest first, in packed rows among others. Returns the
-    windows; None if no sample is cut, or one that is cannot run so.
+    `table`: Windows of samples, the longest first; packed rows must be among its layouts. Returns
+    None if no sample is cut, or a cut sample cannot run as slices.
     """
     if not any(mode.layout is Layout.PACKED for mode in table.modes):
         return None
@@ -126,7 +126,7 @@ class _Slices(NamedTuple):
 
     @property
     def are_new(self) -> BoolArray:
-        """Whether no cut before is of the same sample in the same mode: few slices have few shares.
+        """Whether a cut is the first of its sample and mode: shares of few slices may be equal.
 
         Shape (n_cuts,).
         """

@@ -25,7 +25,7 @@ Cells = npt.NDArray[np.int32]
 class SliceCells(NamedTuple):
     """Slices of the samples that are sliced.
 
-    `first`: First slice of each micro-batch of the costs; without slices, itself.
+    `first`: First slice of each micro-batch of the costs; the micro-batch itself if not sliced.
     `token_multiple`: Multiple to fill rows of slices up to.
     """
 
@@ -46,14 +46,14 @@ class WindowTable:
     a large batch bundles take the place of samples. Samples whose windows are all alike in all
     modes, such as those of one length in a sorted list if rows are padded, share a row of the
     table. In every mode, a row has as many cells as its largest window has samples: rows of short
-    samples are long, most others short. Windows of the same shape share their costs.
+    samples are long, most other rows short. Windows of the same shape share their costs.
 
     `samples`: Samples in the order to be cut. `begin`: Beginnings of bundles in `samples`,
     ascending, and the end of the last bundle; in small batches each bundle has one sample.
     `row_of_sample`: Row of each bundle in the tables, shape (n_bundles,). `cells`: Indices into
     `costs` of windows of 1, 2, ... samples, for every mode and row; -1 where they may not be used.
     `spans`: Begin and end of the cells of every mode and row, shape (n_modes, n_rows, 2). `sliced`:
-    Slices of the samples that run as such; a sample's entry in `costs` adds up theirs.
+    Slices of the samples that run as slices; a sample's entry in `costs` adds up its slices.
     """
 
     samples: Sequence[Sample]

@@ -9,7 +9,7 @@ from dynapipe_hpc.planner.cost.table.profile_table import PADDED, ProfileTable
 
 
 def checksum_of(table: ProfileTable) -> str:
-    """BLAKE2b, 8 bytes long, of all that a table holds, in any order."""
+    """BLAKE2b checksum, 8 bytes long, of a table's content, whatever its order."""
     digest = hashlib.blake2b(digest_size=8)
     facts = {
         "model": dict(table.model),

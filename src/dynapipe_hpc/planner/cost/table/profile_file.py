@@ -40,7 +40,7 @@ _AXES = ("rows", "row_tokens", "target_tokens")
 
 
 def check_table(table: ProfileTable) -> None:
-    """Refuses numbers that cannot have been measured: kernels and plans rely on the others.
+    """Refuses numbers that cannot have been measured: kernels and plans rely on this check.
 
     Raises `InputError`: Names the layer, the quantity and the value.
     """
@@ -105,7 +105,7 @@ class NotATableError(InputError):
 
 
 def write_table(table: ProfileTable, path: Path) -> None:
-    """Writes a table, whole or not at all.
+    """Writes a table, completely or not at all.
 
     Raises `InputError`: There is no folder to write it into. Raises `RunError`: The file system
     refuses, as when the disk is full.
@@ -138,7 +138,7 @@ def _write_layer(group: h5py.Group, key: LayerKey, layer: LayerProfile) -> None:
 
 
 def _put(group: h5py.Group, **attributes: Any) -> None:
-    """Texts get a fixed length: for others HDF5 takes memory before it has looked at them."""
+    """Writes attributes, texts at a fixed length: HDF5 allocates others before it checks them."""
     for name, value in attributes.items():
         text = value.encode() if isinstance(value, str) else None
         group.attrs[name] = value if text is None else np.array(text, f"S{max(1, len(text))}")
@@ -168,9 +168,9 @@ def read_table(path: Path) -> ProfileTable:
 
 
 def verify_table(path: Path) -> str:
-    """Reads a table that has a checksum, and returns that.
+    """Reads a table that has a checksum, and returns the checksum.
 
-    Raises `InputError`: As `read_table`, or it has none.
+    Raises `InputError`: As `read_table`, or the table has no checksum.
     """
     table = read_table(path)
     with _open(path) as file:
@@ -204,7 +204,7 @@ def _check_format(file: h5py.File, path: Path) -> None:
 
 
 def _check_checksum(file: h5py.File, table: ProfileTable) -> None:
-    """Compares the checksum of a file that has one; files of older versions do not."""
+    """Compares the checksum in a file with the table's; files of older versions have none."""
     written, actual = StoredAttributes(file).get("checksum"), checksum_of(table)
     if written is not None and written != actual:
         raise InputError(

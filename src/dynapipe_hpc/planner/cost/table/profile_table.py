@@ -24,14 +24,14 @@ HALVES = ("input_ms", "weight_ms")
 """Times of the two passes that a split backward pass consists of."""
 PAIR_QUANTITIES = ("pair_ms", "near_pair_ms")
 CONFIG_CHECKSUM, SETTINGS = "config_checksum", "settings"
-"""Checksum of the config.json of a decoder of `transformers`, and its text."""
+"""Properties of a `transformers` decoder: the checksum of its config.json, and its text."""
 ModelFingerprint = Mapping[str, str | int]
 
 
 def fingerprint_of(shape: ModelShape) -> ModelFingerprint:
-    """Conditions under which a table was measured, which a model that uses it must share.
+    """Properties of a model that a table is measured for and that every user of it must share.
 
-    Keys that the [model] table leaves out have the family's value; those that are false are absent.
+    Keys that the [model] table leaves out have the family's value; keys that are false are absent.
     """
     lora = {"lora": str(shape.lora)} if shape.lora else {}
     known = {name: value for name, value in shape.fingerprint.items() if value}
@@ -77,11 +77,11 @@ def _differing_settings(measured: ModelFingerprint, configured: ModelFingerprint
 
 
 class LayerKey(NamedTuple):
-    """Which layer, and how it was run.
+    """A measured layer, and how it was run.
 
     `kind`: layer, embedding, head (with the loss) or stage (what its passes take besides); encoder
-    or decoder of a T5. `layout`: How samples lay in rows: padded, or packed; then a micro-batch of
-    n rows is one row of n samples as long as they.
+    or decoder of a T5. `layout`: How samples lay in rows: padded, or packed; if packed, n rows
+    stand for one row of n samples of that length.
     """
 
     tensor_parallel: int
@@ -101,15 +101,15 @@ class LayerProfile:
 
     A point that ran out of memory, or was not measured, is NaN in every grid.
 
-    `axes`: Ascending rows, then tokens per row; of a T5's decoder a third axis, of target tokens,
-    and of its head the second is that. `forward_ms`: Time of the forward pass; this and the
-    following are arrays with one dimension per axis. `input_ms`: Time of a split backward pass
-    until the gradient of the layer's input is there, and what its forward pass takes longer; None
-    if split passes were not measured. `weight_ms`: Time of the gradients of weights that such a
-    pass defers; None likewise. `pair_ms`: Times that the passes of a slice of a sample take longer
-    per pair of its tokens and the tokens before it, shape (2,): forward and backward; None if not
-    measured. Layers of a kind with windows count as 0. `near_pair_ms`: The same of the pairs within
-    windows; None without windows.
+    `axes`: Ascending rows, then tokens per row; target tokens are a T5 decoder's third axis and a
+    T5 head's second. `forward_ms`: Time of the forward pass; this and the following are arrays with
+    one dimension per axis. `input_ms`: Time of a split backward pass until the gradient of the
+    layer's input is there, plus the time by which its forward pass takes longer; None if split
+    passes were not measured. `weight_ms`: Time of the weight gradients that such a pass defers;
+    None likewise. `pair_ms`: Times that the passes of a slice of a sample take longer per pair of
+    its tokens and the tokens before it, shape (2,): forward and backward; None if not measured.
+    Layers of a kind with windows count as 0. `near_pair_ms`: The same of the pairs within windows;
+    None without windows.
     """
 
     parameter_bytes: float
@@ -126,7 +126,7 @@ class LayerProfile:
 
     @property
     def pair_times(self) -> dict[str, FloatArray]:
-        """Times per pair, those that there are by name."""
+        """Times per pair that were measured, by name."""
         named = {name: getattr(self, name) for name in PAIR_QUANTITIES}
         return {name: times for name, times in named.items() if times is not None}
 
