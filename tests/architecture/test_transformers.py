@@ -106,7 +106,7 @@ def test_layers_that_call_attention_twice_keep_no_keys_and_values() -> None:
     ("name", "reason"),
     [
         ("gemma2", "soft cap (attn_logit_softcapping is 2.0)"),
-        ("falcon", "of other names than are known"),
+        ("falcon", "with unknown names"),
     ],
 )
 def test_samples_are_not_cut_where_slices_could_not_attend_as_layers_do(
@@ -157,7 +157,7 @@ def test_costs_depend_on_settings() -> None:
     [
         ({"vocab_size": 7}, r"none of vocab_size x hidden_size \(7 x 4\)"),
         ({"tied_head": True}, "tied_head is true, which contradicts tensors"),
-        ({"tensors": {"model.embed_tokens.weight": (6, 4)}}, "names none of a layer"),
+        ({"tensors": {"model.embed_tokens.weight": (6, 4)}}, "names no weight of a layer"),
     ],
 )
 def test_contradictions_are_refused(changes: dict[str, object], message: str) -> None:

@@ -1,1 +1,1 @@
-"""In: sizes of a model. Out: what its parts hold, compute and keep for backward, per family."""
+"""In: sizes of a model. Out: what its parts hold, compute and keep for backward, by family."""

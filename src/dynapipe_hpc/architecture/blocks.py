@@ -22,7 +22,7 @@ from dynapipe_hpc.architecture.part import (
 from dynapipe_hpc.data.microbatch import Recompute
 
 LOGITS_AT_ONCE = 1 << 25
-"""Largest number of logits in memory at once, for any tokens and any vocabulary."""
+"""Most logits in memory at once, for any number of tokens and any vocabulary."""
 ATTENTION_IN = (Recompute.SELECTIVE, Recompute.FULL)  # modes in which backward recomputes attention
 
 
@@ -31,12 +31,12 @@ class Maps(NamedTuple):
 
     Attributes:
         n_outputs: Width of the outputs of each map, by its name in `Lora.targets`.
-        kept: Numbers kept for the gradients of their weights only: the input, unless something
+        kept: Numbers kept only for the gradients of the maps' weights: the input, unless something
             else needs it, too.
-        widest: Width of the outputs of the largest weight, which may be that of several maps; None
-            for that of the widest map.
-        of_source: Whether the input has the tokens of the other side.
-        is_deferrable: Whether gradients of weights may be left to W.
+        widest: Width of the outputs of the largest weight, which may join several maps; None for
+            the width of the widest map.
+        of_source: Whether the maps' input has the tokens of the other side.
+        is_deferrable: Whether gradients of the maps' weights may be left to W.
     """
 
     n_inputs: int
@@ -59,9 +59,9 @@ def block_of(
     attention: Amount = NOTHING,
     recomputed_in: tuple[Recompute, ...] = ATTENTION_IN,
 ) -> Block:
-    """A block as it is trained: whole, or frozen except for adapters of its maps.
+    """A block as it is trained: all of it, or only adapters of its maps, the rest frozen.
 
-    An adapter keeps the product of its first matrix and the input, beside the input of the map.
+    An adapter keeps the product of its first matrix and the input, besides the input of the map.
 
     `vectors`: Number of weights of norms and biases. `kept`: Numbers kept without adapters.
     `attention`: Operations of attention scores and weighted sums.
@@ -96,7 +96,7 @@ def block_of(
 
 
 def relative_bias(side: Side, heads: int, n_numbers: int, kept: Amount) -> Part:
-    """Bias that a side's layers share: a tensor that is added to scores, and its learned numbers.
+    """Bias that a side's layers share: a tensor added to scores, made of learned numbers.
 
     Every layer's attention keeps the same tensor. Kernels that fuse attention compute its gradient
     in full for every layer, with all rows.
@@ -135,7 +135,7 @@ def ends(
 ) -> dict[str, Part]:
     """The embedding, which looks up rows of its weights, and the head, with the loss.
 
-    The loss computes logits in chunks, and again in the backward pass.
+    The loss computes logits in chunks, and recomputes them in the backward pass.
     """
     lookup = Block(
         vocabulary * width,

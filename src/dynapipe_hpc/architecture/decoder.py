@@ -17,10 +17,10 @@ VECTORS = "embedding.tokens.weight"
 
 
 class DecoderOnly(ModelShape, ABC):
-    """The part of a `ModelShape` that is the same in all decoder-only models.
+    """A decoder-only model: what all of them have in common.
 
-    The head has weights of its own unless it is tied, as in GPT-2; then the first and the last
-    stage exchange their gradients.
+    The head has weights of its own unless it is tied, as in GPT-2; if it is tied, the first and the
+    last stage exchange gradients of its weights.
     """
 
     @property
@@ -42,15 +42,15 @@ class LayerSettings(NamedTuple):
     """Settings in which decoders of this package differ; the defaults are those of a Llama.
 
     Attributes:
-        n_kv_heads: Number of heads of keys and values, each for a group of queries' heads.
+        n_kv_heads: Number of heads of keys and values, each for a group of query heads.
         has_layer_norms: Whether norms are layer norms, with scales and shifts, or RMS norms.
         n_positions: Rows of the table of learned positions; 0 where queries and keys are rotated.
-        rope_theta: Base of the angles by which they are.
-        rope_scaling: Scaling of rotary positions; None without.
-        is_gated: Whether the feed-forward block has a gate, or a GELU alone.
+        rope_theta: Base of the angles of that rotation.
+        rope_scaling: Scaling of rotary positions; None without scaling.
+        is_gated: Whether the feed-forward block has a gate; if not, it has a GELU alone.
         is_joined: Whether one linear map makes queries, keys and values.
         qkv_bias: Whether the projections to queries, keys and values have biases.
-        output_bias: Whether the output projection of attention has one.
+        output_bias: Whether the output projection of attention has a bias.
         ffn_bias: Whether the linear maps of the feed-forward block have biases.
         qk_norm: Whether queries and keys are normalised head by head.
     """
@@ -98,9 +98,9 @@ class DecoderShape(DecoderOnly, ABC):
     def parts(self, n_shards: int = 1, n_stream_shards: int = 1) -> Mapping[str, Part]:
         """Parts of each kind: layer, embedding, head.
 
-        The angles of rotary positions, which the layers of a stage share, are not counted: as many
-        numbers per position of a row as a head is wide. Nor are the copies of grouped keys and
-        values that attention in float32 needs on GPUs, one for every head of queries.
+        The angles of rotary positions, which the layers of a stage share, are not counted: one head
+        width of numbers per position of a row. Nor are the copies of grouped keys and values that
+        attention in float32 needs on GPUs, one for every query head.
         """
         settings, width, lora = self.layer_settings, self.hidden_size, self.lora
         stream = -(-width // n_stream_shards)
@@ -202,16 +202,16 @@ class GptShape(DecoderShape):
 
 
 class LlamaShape(DecoderShape):
-    """The [model] table of a llama, and of what is one with other settings: Mistral, Qwen2, Qwen3.
+    """The [model] table of a llama or of its variants with other settings: Mistral, Qwen2, Qwen3.
 
     It has rotary positions, grouped queries, gated feed-forward and RMS norms.
 
     Attributes:
         family: Kind of model.
-        n_kv_heads: Number of heads of keys and values, each shared by equally many heads of queries
-            (grouped queries); None for as many as heads of queries.
+        n_kv_heads: Number of heads of keys and values, each shared by equally many query heads
+            (grouped queries); None for n_heads.
         rope_theta: Base of the angles of rotary positions.
-        rope_scaling: Scaling of rotary positions; None without.
+        rope_scaling: Scaling of rotary positions; None without scaling.
         qkv_bias: Whether the projections to queries, keys and values have biases, as in Qwen2.
         output_bias: Whether the output projection of attention has a bias.
         qk_norm: Whether queries and keys are normalised head by head, as in Qwen3.
@@ -249,7 +249,7 @@ class LlamaShape(DecoderShape):
             "vocab_size": self.vocab_size,
             "qkv_bias": self.qkv_bias,
             "qk_norm": self.qk_norm,
-            # Only where there is one, so that tables from before it was known are read.
+            # Only if true, so that cost tables from before this key can still be used.
             **({"output_bias": True} if self.output_bias else {}),
         }
 
@@ -267,5 +267,5 @@ class LlamaShape(DecoderShape):
         if self.n_heads % (n_kv_heads := self.layer_settings.n_kv_heads):
             raise ValueError(
                 f"n_heads ({self.n_heads}) must be a multiple of n_kv_heads ({n_kv_heads}): every "
-                "head of keys and values is for as many heads of queries"
+                "head of keys and values serves equally many heads of queries"
             )

@@ -12,7 +12,7 @@ from dynapipe_hpc.architecture.transformers import TransformersShape
 
 
 def _fill_family(table: Any) -> Any:
-    """The table; one that names no family is of a gpt."""
+    """The table, with family "gpt" if it names none."""
     return {"family": "gpt", **table} if isinstance(table, Mapping) else table
 
 

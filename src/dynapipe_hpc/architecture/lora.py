@@ -11,7 +11,7 @@ from dynapipe_hpc.data.did_you_mean import did_you_mean
 
 
 class Lora(ConfigTable):
-    """The [model.lora] table: adapters of linear layers, beside which all weights are frozen.
+    """The [model.lora] table: adapters of linear layers; all other weights are frozen.
 
     A layer with an adapter maps x to W x + (alpha / rank) B A x, and only A and B are trained.
 
@@ -48,7 +48,7 @@ class Lora(ConfigTable):
         """Refuses targets that a model does not have.
 
         Raises:
-            ValueError: A target is not among them, or is named twice.
+            ValueError: A target is not among `names`, or is named twice.
         """
         known, targets = list(dict.fromkeys(names)), self.targets or ()
         for target in targets:
@@ -73,7 +73,7 @@ def frozen_but_adapters(parts: Mapping[str, Part], lora: Lora | None) -> Mapping
 
 
 def _frozen(part: Part, *, is_first: bool) -> Part:
-    """A frozen part; before the first, there is nothing that has a gradient."""
+    """The part, frozen; the first part of a model needs no gradient of its input either."""
     spared = BACKWARD_WORK if is_first else 1
     blocks = [
         replace(

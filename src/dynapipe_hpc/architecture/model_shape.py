@@ -15,14 +15,14 @@ from dynapipe_hpc.data.microbatch import Recompute
 
 
 class ModelShape(ConfigTable, ABC):
-    """A model of a family before it is cut: the keys of all families, and facts that need no torch.
+    """A model before it is cut: the keys that all families have, and facts that need no torch.
 
-    Contract: the numbers of weights and, where the family has closed forms, those of operations and
-    kept bytes are those of its torch modules in `models`.
+    Contract: the numbers of weights and, where the family has closed forms, of operations and kept
+    bytes are equal to those of the family's torch modules in `models`.
 
     Attributes:
         family: Kind of model.
-        n_layers: Number of transformer layers; with an encoder, only those of the encoder.
+        n_layers: Number of transformer layers; in an encoder-decoder, of encoder layers only.
         hidden_size: Width of the residual stream.
         n_heads: Number of attention heads.
         head_size: Width of one head; None for hidden_size / n_heads.
@@ -32,11 +32,11 @@ class ModelShape(ConfigTable, ABC):
         norm_epsilon: Number that norms add to a variance or mean square.
         tied_head: Whether the output head shares the embedding's weights, as in GPT-2 and T5 1.0.
         lora: Adapters that are trained in place of the weights; None to train the weights.
-        layers_per_stage: Number of layers on every pipeline stage, those of an encoder first; None
-            to choose them by cost before planning starts.
+        layers_per_stage: Number of layers on every pipeline stage, encoder layers first; None to
+            choose them by cost before planning starts.
         init_from: Folder whose weights a new run begins with: a Hugging Face model, a checkpoint,
-            or a run (its newest checkpoint). Sizes that the table leaves out are those of that
-            model; others must be the same. None to draw weights at random.
+            or a run (its newest checkpoint). Sizes that the table leaves out are taken from that
+            model; sizes that it gives must be the same. None to draw weights at random.
     """
 
     has_target_rows: ClassVar[bool] = False
@@ -44,7 +44,7 @@ class ModelShape(ConfigTable, ABC):
     divisible_by_shards: ClassVar[tuple[str, ...]] = ("n_heads", "ffn_size")
     """Names of the sizes that tensor-parallel shards divide equally."""
     has_own_layers: ClassVar[bool] = True
-    """Whether layers are modules of this package; those of a library run whole, on one shard."""
+    """Whether layers are modules of this package; layers of a library run uncut, on one shard."""
 
     family: str
     n_layers: int = Field(ge=1, le=10_000)
@@ -90,43 +90,43 @@ class ModelShape(ConfigTable, ABC):
     @property
     @abstractmethod
     def tied(self) -> Mapping[str, tuple[str, ...]]:
-        """Tied weights, of which several stages may hold a copy: kinds of parts that use each.
+        """Kinds of parts that use each tied weight, by its name; several stages may hold a copy.
 
-        The keys are the names of the weights. The first block of the first kind is the weight.
+        The first block of the first kind is the weight.
         """
 
     @property
     @abstractmethod
     def fingerprint(self) -> Mapping[str, int]:
-        """Sizes on which costs of a part depend; the number of layers is not one."""
+        """Sizes on which costs of a part depend; the number of layers is not among them."""
 
     @property
     @abstractmethod
     def linear_layers(self) -> Mapping[str, tuple[str, ...]]:
-        """Linear layers that may have adapters: what they compute, by how their names end.
+        """Linear layers that may have adapters: names of blocks of outputs, by end of layer name.
 
-        What has an adapter of its own, as in other implementations of the family, is named apart;
-        these are equal blocks of outputs.
+        A layer computes equal blocks of outputs, one per name: each may have an adapter of its own,
+        as in other implementations of the family.
         """
 
     def parts(
         self,
-        n_shards: int = 1,  # noqa: ARG002 - of the families that have them
+        n_shards: int = 1,  # noqa: ARG002 - for families with closed forms
         n_stream_shards: int = 1,  # noqa: ARG002 - likewise
     ) -> Mapping[str, Part]:
         """Closed forms of the parts of the model by kind, as one tensor-parallel shard holds them.
 
-        A family may have none: then its costs are measured, or estimated from parts that are found
-        out in another way, and it has `weights` and `deferring_kinds` of its own.
+        A family may have none: then its costs are measured, or estimated from parts found in
+        another way, and it implements `weights` and `deferring_kinds` itself.
 
         Args:
             n_shards: Shards over which weights are cut.
-            n_stream_shards: Shards over which the residual stream is spread: all or one.
+            n_stream_shards: Shards over which the residual stream is spread: `n_shards` or 1.
         """
         return {}
 
     def deferring_kinds(self, recompute: Recompute) -> frozenset[str]:
-        """Kinds of parts of which a split backward pass leaves gradients of weights to W."""
+        """Kinds of parts whose weight gradients a split backward pass leaves to W."""
         parts = self.parts().items()
         return frozenset(kind for kind, part in parts if part.deferred_work(recompute) != NOTHING)
 
@@ -139,7 +139,7 @@ class ModelShape(ConfigTable, ABC):
         """Number of parts of each kind on a pipeline stage.
 
         Args:
-            layers: Indices of the layers on the stage, counted over all kinds.
+            layers: Indices of the layers on the stage, counted over layers of all kinds.
             first: Whether it is the first stage.
             last: Whether it is the last stage.
         """
@@ -160,7 +160,7 @@ class ModelShape(ConfigTable, ABC):
 
     @property
     def head_width(self) -> int:
-        """Width of one head, also where the table leaves it out."""
+        """Width of one head, even if the table leaves it out."""
         return self.head_size or self.hidden_size // self.n_heads
 
     @property
@@ -178,9 +178,9 @@ class ModelShape(ConfigTable, ABC):
 
     @property
     def spared_width(self) -> int:
-        """Part of `cache_width` that a layer keeps for the backward pass of a row, but no slice.
+        """Part of `cache_width` that a layer keeps for backward of a row, but not of a slice.
 
-        Slices read keys and values where they lie for the tokens after them.
+        Slices read keys and values from the cache, which holds them for later tokens anyway.
         """
         return 0
 
@@ -199,20 +199,20 @@ class ModelShape(ConfigTable, ABC):
 
     @property
     def window(self) -> float:
-        """Number of tokens that layers with a window see, the own one included; infinite without.
+        """Number of tokens that a token sees in layers with a window, itself included.
 
-        Also infinite if no sample is longer than the window.
+        Infinite without windows, and if no row is longer than the window.
         """
         return math.inf
 
     @property
     def n_all_layers(self) -> int:
-        """Number of layers, those of encoder and decoder together."""
+        """Number of layers, in encoder and decoder together."""
         return sum(self.layer_counts.values())
 
     @property
     def layers_text(self) -> str:
-        """Human-readable number of layers; by kind if there are several."""
+        """Human-readable number of layers; by kind if there are several kinds."""
         counts = self.layer_counts
         if len(counts) == 1:
             return str(self.n_layers)

@@ -13,11 +13,11 @@ class Amount(NamedTuple):
     """Coefficients of a quantity (operations, numbers or bytes) that depends on numbers of tokens.
 
     Attributes:
-        per_own: Amount for every token that passes through the part.
+        per_own: Amount for every token that passes through the part (an own token).
         per_source: Amount for every token of the other side, which own tokens attend to.
         per_pair: Amount for every pair of an own token and a token that it attends to.
         per_own_pair: Amount for every pair of own tokens of the same row.
-        per_square: Amount for every pair of positions in a row, however many rows there are.
+        per_square: Amount for every pair of positions in a single row, for any number of rows.
         per_far_pair: Amount for every pair of own tokens of the same row that lie further apart
             than the window of the part.
         per_masked_square: Amount like `per_square`, where rows are longer than that window.
@@ -47,10 +47,10 @@ def total(*amounts: Amount) -> Amount:
 class Boundary(IntEnum):
     """Kind of the tensor that a stage sends to the next one, which returns its gradient.
 
-    ROWS: Activation of a micro-batch's rows; in and right after an encoder, of the encoder's rows.
+    ROWS: Activation of a micro-batch's rows; within and right after an encoder, of encoder rows.
     PAIR: Output of the encoder and activation of the decoder, concatenated along tokens.
 
-    Where shards divide the tokens of the residual stream, each sends and receives its own part.
+    Where shards divide the tokens of the residual stream, each shard sends and receives its part.
     """
 
     ROWS = 0
@@ -80,7 +80,7 @@ LAYER, EMBEDDING, HEAD = "layer", "embedding", "head"
 BACKWARD_WORK = 2  # gradients of inputs and of weights: two products where forward has one
 FLOAT32_BYTES = 4
 MASKED_AT_ONCE = 1 << 23
-"""Largest number of numbers that dropout makes a mask of at once, however many it drops from."""
+"""Most numbers for which dropout makes a mask at once, however many numbers it is applied to."""
 MASK_BYTES = 8  # per number, while a mask is made: a hash, and a shift of it
 MAX_MASK_BYTES = MASK_BYTES * MASKED_AT_ONCE
 
@@ -108,7 +108,7 @@ class Work(NamedTuple):
         linear: Operations of linear maps, which have weights.
         attention: Operations of attention scores and of the weighted sums of values, which have no
             weights.
-        spared: Operations that the backward pass does without, as weights are frozen.
+        spared: Operations that the backward pass does not need, as weights are frozen.
     """
 
     linear: Amount = NOTHING
@@ -135,10 +135,10 @@ class Block:
 
     Attributes:
         parameters: Number of weights on one shard, norms and biases included.
-        largest_weight: Number of numbers of the largest of these weights that is trained.
+        largest_weight: Size of the largest trained weight, in numbers.
         work: Operations of the forward pass.
-        deferrable: Operations of linear maps whose weight gradients may be computed by a pass of
-            their own; what they need until then is no more than `kept`.
+        deferrable: Operations of linear maps whose weight gradients may be computed in a separate
+            pass; what these gradients need until then is no more than `kept`.
         kept: Numbers kept for the backward pass, in the precision of activations.
         n_sums: Number of all-reduces over shards in each direction, each of a tensor as wide as the
             residual stream.
@@ -172,23 +172,23 @@ class Weights(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Part of a model: a layer, the embedding, the head, or what the layers of a side share.
+    """Part of a model: a layer, the embedding, the head, or the bias that a side's layers share.
 
     Attributes:
         side: Tokens that pass through the part.
         blocks: Blocks of the part, on one shard.
         entering: Numbers of the part's input, which is all that is kept of recomputed blocks.
         transient: Numbers needed in addition while the forward pass runs.
-        transient_float32: Numbers needed in addition that are in float32.
-        transient_most: Limit of each of these two kinds of numbers.
-        masked: Most numbers that one dropout has a mask for, up to `MASKED_AT_ONCE` at a time;
-            nothing is kept of it.
-        gradient_term: Numbers of the gradient that each layer which the part is shared by computes
-            for it, while the layer's backward pass runs.
-        gradient_sum: Numbers of the sum of these gradients, which is held from the backward pass
-            of the first of the layers to that of the last.
-        window: Number of tokens that attention with a window sees at most, the own one included;
-            infinite without.
+        transient_float32: Numbers in float32 needed in addition while the forward pass runs.
+        transient_most: Limit of each of these two kinds of transient numbers.
+        masked: Most numbers that one dropout masks, of which up to `MASKED_AT_ONCE` have a mask at
+            a time; masks are not kept.
+        gradient_term: Numbers of the gradient of a shared part that each layer which shares it
+            computes, while the layer's backward pass runs.
+        gradient_sum: Numbers of the sum of these gradients, which is held from the first layer's
+            backward pass to the last one's.
+        window: Number of tokens that attention with a window sees at most, including the token
+            itself; infinite without a window.
     """
 
     side: Side
@@ -235,7 +235,7 @@ class Part:
     def deferred_work(self, recompute: Recompute) -> Amount:
         """Operations of the linear maps whose weight gradients a split backward pass leaves to W.
 
-        A block that is recomputed keeps its input only, and leaves none.
+        A recomputed block keeps only its input, and leaves no weight gradients to W.
         """
         return total(*(block.deferrable for block in self._left(recompute)))
 
@@ -259,9 +259,9 @@ class Part:
         return total(_kept_bytes(left, element_bytes), entering)
 
     def passing_bytes(self, recompute: Recompute, element_bytes: int) -> list[Amount]:
-        """Bytes that the forward pass makes and does not keep, of each block that is recomputed.
+        """Bytes that the forward pass makes and does not keep, for each recomputed block.
 
-        Blocks run in turn; each ends with all its bytes made.
+        Blocks run in turn; at the end of each, all its bytes exist.
         """
         return [block.kept.times(element_bytes) for block in self._recomputed(recompute)]
 
@@ -271,7 +271,7 @@ class Part:
         return total(own_precision, self.transient_float32.times(FLOAT32_BYTES))
 
     def transient_most_bytes(self, element_bytes: int) -> float:
-        """Limit of the bytes needed in addition during a forward pass; infinite without one."""
+        """Limit of the additional bytes needed during a forward pass; infinite without a limit."""
         return self.transient_most * (element_bytes + FLOAT32_BYTES)
 
     @property

@@ -14,15 +14,15 @@ class Placement:
     """Pipeline layout: the consecutive layers that each pipeline stage holds.
 
     Attributes:
-        layers_per_stage: Number of layers on each stage, in the order in which rows pass them; an
-            encoder's come before a decoder's.
+        layers_per_stage: Number of layers on each stage, in the order in which rows pass them;
+            encoder layers come before decoder layers.
     """
 
     layers_per_stage: tuple[int, ...]
 
     @classmethod
     def equal_shares(cls, n_layers: int, n_stages: int) -> Self:
-        """Equal numbers of layers; the remainder goes to stages in the middle.
+        """Equal numbers of layers; the remainder is spread over stages in the middle.
 
         The first and the last stage also hold the embedding and the head, so the stages between
         them take the remaining layers first.

@@ -1,8 +1,8 @@
 """Scaling of rotary positions, by which a model reads longer rows than it was first trained on.
 
-Also those in the settings of decoders of `transformers`. Two of its types, "longrope" and
-"dynamic", turn a sample by other angles if a longer one shares its micro-batch. Up to a number of
-tokens they do not, and models have no longer rows here.
+The scalings in the settings of `transformers` decoders are read here, too. Two types, "longrope"
+and "dynamic", turn a sample by other angles if a longer one shares its micro-batch. In rows of up
+to a number of tokens they do not, and models have no longer rows here.
 """
 
 import math
@@ -82,7 +82,7 @@ class YarnScaling(ConfigTable):
         attention_factor: Factor by which rotated queries and keys are multiplied; None for
             0.1 ln(factor) + 1.
         truncate: Whether the limits between fast and slow pairs are rounded outwards to whole
-            pair numbers.
+            numbers of pairs.
 
     Source:
         Peng et al., "YaRN", arXiv:2309.00071; the limits as in `transformers`, rope type "yarn".
@@ -98,7 +98,7 @@ class YarnScaling(ConfigTable):
 
     @property
     def vector_factor(self) -> float:
-        """Factor of turned queries and keys."""
+        """Factor by which rotated queries and keys are multiplied."""
         return self.attention_factor or mean_scale(self.factor)
 
     @model_validator(mode="after")
@@ -124,12 +124,12 @@ AnyRopeScaling = Annotated[RopeScaling, Field(discriminator="kind")]
 
 
 LONG = ("longrope", "su")
-"""Names of the type that has short and long factors, now and in the oldest files."""
+"""Names of the type with short and long factors: the current name, and the one in old files."""
 DYNAMIC = "dynamic"
 
 
 def rotation_tables(values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Tables of `config.json` on rotary positions; one per kind of layers if kinds differ."""
+    """Tables of `config.json` about rotary positions; one per kind of layer if kinds differ."""
     for key in ("rope_parameters", "rope_scaling"):  # in files of version 5, and of 4
         table = values.get(key)
         for each in [table, *table.values()] if isinstance(table, dict) else []:
@@ -138,12 +138,12 @@ def rotation_tables(values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def rotation_type(table: Mapping[str, Any]) -> Any:
-    """Type of rotary positions of a table."""
+    """Type of rotary positions that a table names."""
     return table.get("rope_type", table.get("type", "default"))
 
 
 def short_tokens(values: Mapping[str, Any]) -> int | None:
-    """Tokens of the longest row for which "longrope" has its short factors; None without it."""
+    """Most tokens of a row for which "longrope" uses short factors; None for other types."""
     name = "original_max_position_embeddings"
     for table in rotation_tables(values):
         if rotation_type(table) in LONG:
@@ -153,7 +153,7 @@ def short_tokens(values: Mapping[str, Any]) -> int | None:
 
 
 def plain_rotations(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with plain angles in place of "dynamic" ones, which are plain in all rows here."""
+    """Settings with plain angles in place of "dynamic" ones, which equal them in all rows here."""
     plain = deepcopy(dict(values))
     for table in rotation_tables(plain):
         if rotation_type(table) == DYNAMIC:

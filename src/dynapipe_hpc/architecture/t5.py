@@ -28,11 +28,11 @@ class T5Shape(ModelShape):
     Attributes:
         family: Kind of model.
         n_layers: Number of layers of the encoder.
-        n_decoder_layers: Number of layers of the decoder; None for as many as in the encoder.
+        n_decoder_layers: Number of layers of the decoder; None for the same as in the encoder.
         head_size: Width of one attention head.
         gated: Whether the feed-forward block has a gated GELU (T5 1.1) instead of a ReLU.
         scale_decoder_outputs: Whether the input of a tied head is divided by the square root of
-            hidden_size, as in T5 1.0; None for yes with a tied head. It cannot be true without one.
+            hidden_size, as in T5 1.0; None for true if the head is tied. Only then may it be true.
         n_buckets: Number of buckets of distances, each with a bias of its own per head; in the
             encoder, each direction has half of them.
         max_distance: Distance from which on all distances share one bucket.
@@ -83,7 +83,7 @@ class T5Shape(ModelShape):
 
     @property
     def divides_outputs(self) -> bool:
-        """Whether what enters the head is divided by the root of the width."""
+        """Whether the head's input is divided by the square root of `hidden_size`."""
         return self.tied_head and self.scale_decoder_outputs is not False
 
     @property
@@ -118,7 +118,7 @@ class T5Shape(ModelShape):
     def parts(self, n_shards: int = 1, n_stream_shards: int = 1) -> Mapping[str, Part]:
         """Parts of each kind: layers and relative bias of each side, embedding, head.
 
-        A side's layers share what they add to scores. In the encoder that is a tensor with all
+        A side's layers share the bias that they add to scores. In the encoder, the bias has all
         rows, as it also masks their padding; a micro-batch without padding needs less. The final
         norms of both sides are counted with the head.
         """
@@ -134,7 +134,7 @@ class T5Shape(ModelShape):
             kept=Amount(2 * stream + 4 * heads),
             attention=Amount(per_pair=4 * heads),
         )
-        # Its pairs of tokens are counted with those of the self-attention, see `Side.TARGETS`.
+        # Its pairs of tokens are counted with pairs of self-attention, see `Side.TARGETS`.
         crossed = block_of(
             self.lora,
             Maps(width, {"query": heads}, kept=normed),
@@ -181,8 +181,8 @@ class T5Shape(ModelShape):
     def held(self, layers: range, *, first: bool, last: bool) -> Mapping[str, int]:
         """Numbers of parts; a stage holds the embedding and each bias at most once.
 
-        The embedding is where inputs enter, where the decoder begins and where a tied head is, and
-        the relative bias of a side on every stage with layers of that side.
+        The embedding is on the stages where inputs enter, where the decoder begins and where a tied
+        head is; the relative bias of a side is on every stage with layers of that side.
         """
         n_encoders = sum(i < self.n_layers for i in layers)
         n_decoders = len(layers) - n_encoders

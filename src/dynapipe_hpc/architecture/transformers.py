@@ -1,7 +1,7 @@
-"""Decoders of `transformers`: layers of that library, which this package trains as they are.
+"""Decoders of `transformers`: this package trains the layers of that library as they are.
 
-A model is described by its `config.json` and by the names and shapes of its tensors, so that its
-weights are counted without torch.
+A model is described by its `config.json` and by the names and shapes of its tensors, so its weights
+can be counted without torch.
 """
 
 import json
@@ -19,7 +19,7 @@ from dynapipe_hpc.data.extras import optional_packages
 from dynapipe_hpc.data.microbatch import Recompute
 
 LOGITS = "lm_head.weight"
-"""Name of the weights of a head of its own."""
+"""Name of the weights of a head that is not tied."""
 NUMBER = "*"
 """Stands for the number of a layer in names of tensors."""
 ROUTERS = frozenset({"gate", "router"})
@@ -29,24 +29,24 @@ SOURCES = frozenset({"k_proj", "v_proj"})
 JOINED = "qkv_proj"
 """Name of a map to queries, keys and values together."""
 TWICE = frozenset({"diffllama"})
-"""Types whose layers call attention twice, with the same keys and other values."""
+"""Types whose layers call attention twice, with the same keys and different values."""
 FULL_FIRST: Mapping[str, int] = {"qwen2": 28, "qwen3": 28}
-"""Layers that have no window, before those that have one, by type, if settings do not tell."""
+"""Number of first layers that have no window, by type, if settings do not tell."""
 SLIDING = "sliding_attention"
-"""Kind of layers with windows, where settings list the kinds of layers."""
+"""Name of layers with windows, where settings list the kinds of layers."""
 
 
 class TransformersShape(DecoderOnly):
     """The [model] table of any decoder of `transformers`, whose layers it runs.
 
-    `model.init_from` names the model, and all other keys but `lora` are taken from there.
+    `model.init_from` names the model, and all other keys except `lora` are taken from that model.
 
     Attributes:
         family: Kind of model.
         model_type: Type of the model, as `config.json` names it.
         settings: Text of `config.json`, JSON on one line.
         tensors: Shapes of the weights by name; `*` stands for the number of a layer, as all layers
-            have the same weights.
+            have weights of the same names and shapes.
     """
 
     has_own_layers: ClassVar[bool] = False
@@ -59,7 +59,7 @@ class TransformersShape(DecoderOnly):
 
     @property
     def embedding(self) -> str:
-        """Name of the vectors of tokens."""
+        """Name of the weights of the embedding; empty without one."""
         size = (self.vocab_size, self.hidden_size)
         return next(
             (n for n, shape in self.tensors.items() if tuple(shape) == size and n != LOGITS), ""
@@ -67,7 +67,7 @@ class TransformersShape(DecoderOnly):
 
     @property
     def layer_tensors(self) -> Mapping[str, tuple[int, ...]]:
-        """Shapes of the weights of a layer, by their names in it."""
+        """Shapes of the weights of a layer, by their names within the layer."""
         return {
             name.partition(f".{NUMBER}.")[2]: tuple(shape)
             for name, shape in self.tensors.items()
@@ -97,21 +97,21 @@ class TransformersShape(DecoderOnly):
     def slices_obstacle(self) -> str:
         """Reason why samples cannot be cut into slices; empty if they can.
 
-        A slice attends to the tokens before it by a kernel that knows no caps.
+        A slice attends to the tokens before it by a kernel that does not support soft caps.
         """
         if self.pairs_obstacle:
             return self.pairs_obstacle
         if self.model_type in TWICE:
-            return "layers call attention twice, with other values, and a cache holds those of one"
+            return "layers call attention twice with different values, but a cache holds only one"
         if not self._source_width:
-            return "layers have maps to keys and values of other names than are known"
+            return "layers have maps to keys and values with unknown names"
         return ""
 
     @property
     def pairs_obstacle(self) -> str:
         """Reason why the answers of a preference pair cannot share their prompt; empty if they can.
 
-        The kernel by which rejected answers attend to the prompt knows no caps.
+        The kernel by which rejected answers attend to the prompt does not support soft caps.
         """
         cap = json.loads(self.settings).get("attn_logit_softcapping")
         return f"scores have a soft cap (attn_logit_softcapping is {cap})" if cap else ""
@@ -138,7 +138,7 @@ class TransformersShape(DecoderOnly):
     def n_deferrable(self) -> int:
         """Number of a layer's trained numbers whose gradients a split backward pass leaves to W.
 
-        Those of linear maps, or of their adapters; experts and routers are no such maps.
+        These are the weights of linear maps, or of their adapters, but not of experts and routers.
         """
         if self.lora:
             return self._adapter_numbers()
@@ -151,7 +151,7 @@ class TransformersShape(DecoderOnly):
 
     @property
     def largest_trained(self) -> int:
-        """Number of numbers of the largest trained weight of a layer."""
+        """Size of the largest trained weight of a layer, in numbers."""
         if self.lora is None:
             return max(math.prod(shape) for shape in self.layer_tensors.values())
         return max(self.lora.rank * max(shape) for shape in self._adapted())
@@ -159,13 +159,13 @@ class TransformersShape(DecoderOnly):
     def check(self) -> None:
         if not self.embedding:
             raise ValueError(
-                f"tensors has none of vocab_size x hidden_size ({self.vocab_size} x "
-                f"{self.hidden_size}), the embedding; leave tensors out, and it is taken from "
+                f"tensors has no embedding, a shape of vocab_size x hidden_size ({self.vocab_size} "
+                f"x {self.hidden_size}); leave tensors out, and it is taken from "
                 "model.init_from"
             )
         if not self.layer_tensors:
             raise ValueError(
-                f"tensors names none of a layer (with {NUMBER!r} for its number); leave it out, "
+                f"tensors names no weight of a layer ({NUMBER!r} for its number); leave it out, "
                 "and it is taken from model.init_from"
             )
         if self.tied_head == (LOGITS in self.tensors):
@@ -191,7 +191,7 @@ class TransformersShape(DecoderOnly):
         }
 
     def _matrices(self) -> Mapping[str, tuple[int, ...]]:
-        """Shapes of the weights of a layer's linear maps; norms of heads may have as many axes."""
+        """Shapes of the weights of a layer's linear maps; norms of heads may have two axes, too."""
         return {
             name: shape
             for name, shape in self.layer_tensors.items()
@@ -203,7 +203,7 @@ class TransformersShape(DecoderOnly):
 
     @property
     def _source_width(self) -> int:
-        """Width of all heads of keys and values, twice, by their maps; 0 without any."""
+        """Width of all keys plus width of all values, by their maps; 0 without such maps."""
         n_outputs = {name.split(".")[-2]: shape[0] for name, shape in self._matrices().items()}
         apart = sum(n for name, n in n_outputs.items() if name in SOURCES)
         return apart or n_outputs.get(JOINED, self.attention_size) - self.attention_size
@@ -225,7 +225,7 @@ def sliding_layers(settings: Mapping[str, Any], n_layers: int) -> int:
     """Number of layers that have a window, as far as values of `config.json` tell."""
     window, kinds = settings.get("sliding_window"), settings.get("layer_types")
     model_type = str(settings.get("model_type"))
-    # A Qwen has none, unless settings say that windows are used.
+    # A Qwen has no windows, unless settings say that they are used.
     uses = settings.get("use_sliding_window", not model_type.startswith("qwen"))
     if not uses or not isinstance(window, int):
         return 0
@@ -251,7 +251,7 @@ def config_of(values: Mapping[str, Any]) -> Any:
         return CONFIG_MAPPING[model_type].from_dict(
             json.loads(json.dumps(values), object_hook=_float)
         )
-    except Exception as error:  # the library's own, which it validates settings with, too
+    except Exception as error:  # the library raises many types, also when it validates settings
         raise InputError(
             f"transformers {__version__} refuses config.json of a {model_type}: {first_line(error)}"
         ) from error
