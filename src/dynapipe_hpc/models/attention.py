@@ -32,7 +32,7 @@ def attention(
     """Values weighted by the softmax of scores, of the shape of `query`.
 
     `query`: What attends, shape (rows, heads, tokens, head size). `key`: What is attended to, shape
-    (rows, key heads, source tokens, head size); every key head is for as many neighbouring heads
+    (rows, key heads, source tokens, head size); every key head serves equally many adjacent heads
     (grouped queries). `bias`: Numbers added to scores, shape (rows or 1, heads or 1, tokens or 1,
     source tokens); minus infinity where nothing may be seen. `is_causal`: Whether a position sees
     only itself and earlier positions. `scale`: Factor of scores; None for one over the root of the
@@ -61,10 +61,10 @@ def causal_attention(
 
     `query`: What attends, shape (rows, heads, tokens, head size). `key`: What is attended to, shape
     (rows, key heads, tokens, head size). `documents`: Documents of a packed row, which attend to
-    themselves only; None for attention over whole rows. `scale`: Factor of scores; None for one
+    themselves only; None for attention over complete rows. `scale`: Factor of scores; None for one
     over the root of the head size. `window`: Number of keys that a query sees at most, itself
-    included; None for all. Where no kernel knows windows, they are a mask. `attend`: Attention of
-    rows, called as `attention`; None for that, and for kernels that know documents.
+    included; None for all. Where no kernel knows windows, a mask applies them. `attend`: Attention
+    of rows, called as `attention`; None for `attention`, and for kernels that know documents.
     """
     longest = query.shape[2] if documents is None else documents.longest
     if window is not None and window >= longest:
@@ -100,17 +100,17 @@ def attention_in_groups(
     scale: float | None = None,
     attend: Attend | None = None,
 ) -> Tensor:
-    """Attention of documents of packed rows, one call for all of like length, see `attention`.
+    """Attention of documents of packed rows, one call per group of like length, see `attention`.
 
     `query`: What attends, shape (1, heads, tokens, head size). `key`: What is attended to, shape
     (1, key heads, source tokens, head size). `groups`: The documents. Their padding is attended to,
     unless it comes later and attention is causal, or a bias keeps attention off it. `biases`:
     Numbers added to scores of each group; None adds nothing. `is_causal`: Whether a position sees
     only itself and earlier positions. `scale`: Factor of scores; None for one over the root of the
-    head size. `attend`: Attention of rows, called as `attention`; None for that.
+    head size. `attend`: Attention of rows, called as `attention`; None for `attention`.
     """
-    # Heads come first, so that a row lies in memory in the same way among others and alone:
-    # products of matrices that lie in other ways have other bits. Groups need rows first.
+    # Heads come first, so that a row has the same memory layout alone and among other rows: with
+    # another layout, products of matrices have other bits. Groups of heads need rows first.
     rows_first = int(query.shape[1] != key.shape[1])
     n_queries = [size.n_rows * size.tokens for size in groups.sizes]
     n_sources = [size.n_rows * size.source_tokens for size in groups.sizes]
@@ -137,9 +137,9 @@ def attention_in_groups(
 
 
 def _takes_groups(query: Tensor, key: Tensor, bias: Tensor | None, *, is_causal: bool) -> bool:
-    """Whether a fused kernel takes groups of heads; on GPUs none does in float32 or with a bias.
+    """Whether a fused kernel takes grouped queries; on GPUs none does in float32 or with a bias.
 
-    Torch would keep all scores instead.
+    Without such a kernel, torch would keep all scores.
     """
     chosen = torch._fused_sdp_choice(query, key, key, bias, is_causal=is_causal, enable_gqa=True)
     return chosen != SDPBackend.MATH.value
@@ -149,7 +149,7 @@ def choose_kernels() -> None:
     """Leaves cuDNN out of the kernels that torch chooses from.
 
     cuDNN builds a plan for every new shape, which takes up to a second and memory outside of
-    torch's allocator. Nearly every micro-batch of a dynamic plan is a new shape.
+    torch's allocator. Nearly every micro-batch of a dynamic plan has a new shape.
 
     Source:
         `priority_order` in torch's sdp_utils.cpp, which puts cuDNN first on H100 and newer GPUs.
@@ -158,11 +158,11 @@ def choose_kernels() -> None:
 
 
 def kernels_of(shape: ModelShape, dtype: torch.dtype, device: torch.device) -> str:
-    """Names of the kernels that run a model's attention: without a bias, and with one that learns.
+    """Names of the kernels that run a model's attention, without a bias and with a learned bias.
 
     Flash and efficient attention keep one number per head and position, math keeps all scores. Rows
-    packed with documents have a kernel of their own where `packed flash` stands; elsewhere
-    documents of like length are rows of the first.
+    packed with documents have a kernel of their own if the text says `packed flash`; if not, groups
+    of documents of like length are rows for the kernel without a bias.
     """
     choose_kernels()
     size = (1, 1, _PROBE_TOKENS, shape.head_width)

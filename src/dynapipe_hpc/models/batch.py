@@ -37,8 +37,8 @@ NO_SAMPLE = -1
 class PreferencePairs(OnDevice):
     """Preference pairs of a micro-batch.
 
-    `answers`: Answer of each prediction, shape (rows, row_tokens): 2k for the chosen one of pair k,
-    2k + 1 for the rejected one; 0 at tokens that are not trained. `sample_ids`: Sample of each
+    `answers`: Answer that each prediction belongs to, shape (rows, row_tokens): 2k for the chosen
+    and 2k + 1 for the rejected one of pair k; 0 at untrained tokens. `sample_ids`: Sample of each
     pair, shape (n_pairs,). `weights`: Weight of each pair in the loss, float64, shape (n_pairs,).
     """
 
@@ -51,9 +51,9 @@ class PreferencePairs(OnDevice):
 class Labels(OnDevice):
     """Predictions that a micro-batch asks for. Tensors of shape (rows, row_tokens).
 
-    `weights`: Weight of each in the loss, float64; zero at tokens that are not trained, and at
-    padding. `sample_ids`: Sample of each; `NO_SAMPLE` at padding. `pairs`: Preference pairs; None
-    if the samples are none.
+    `weights`: Weight of each prediction in the loss, float64; zero at tokens that are not trained,
+    and at padding. `sample_ids`: Sample of each prediction; `NO_SAMPLE` at padding. `pairs`:
+    Preference pairs; None if the samples are not pairs.
     """
 
     ids: Tensor
@@ -67,15 +67,15 @@ class Batch(OnDevice):
     """A micro-batch as a stage of a model needs it. Tensors of tokens have the shape `size`.
 
     `size`: Numbers of rows and of tokens per row. `segments`: Documents of a packed row; None for
-    whole rows. `tokens`: What the model reads: every sample one position late, after its start
-    token; None on a stage that neither embeds nor predicts, as are labels. `labels`: None where
-    the head is to return logits. `keys`: Keys for dropout; None without. `source`: Rows that an
-    encoder reads; None without. `lengths`: Positions of each of these rows that are not padding,
-    shape (rows,); None if no row has any. `kv_cache`: Keys and values of the tokens before a slice.
-    `angles`: Angles of rotary positions; None where embeddings tell positions.
+    padded rows. `tokens`: What the model reads: every sample one position late, after its start
+    token; on a stage that neither embeds nor predicts, `tokens` and `labels` are None. `labels`:
+    None also if the head is to return logits. `keys`: Keys for dropout; None without dropout.
+    `source`: Rows that an encoder reads; None without. `lengths`: In such a `source`, positions of
+    each row that are not padding, shape (rows,); None without padding. `kv_cache`: Keys and values
+    of tokens before a slice. `angles`: Angles of rotary positions; None if positions are embedded.
     """
 
-    biases: ClassVar[tuple[()]] = ()  # all that is seen lies in the row
+    biases: ClassVar[tuple[()]] = ()  # all that tokens see lies in the row
 
     size: tuple[int, int]
     segments: Segments | None = None
@@ -89,7 +89,7 @@ class Batch(OnDevice):
 
     @property
     def positions(self) -> Tensor | None:
-        """Positions of a packed row's tokens in their documents; None for those in whole rows."""
+        """Positions of a packed row's tokens in their documents; None for other rows."""
         return None if self.segments is None else self.segments.positions
 
     def attend(
@@ -105,8 +105,8 @@ class Batch(OnDevice):
     ) -> Tensor:
         """Attention of (rows, tokens, heads, head size) to what tokens see, of the same shape.
 
-        `layer`: Number of the layer, whose keys and values a cache holds apart. `scale`, `window`
-        and `attend`: See `causal_attention`.
+        `layer`: Number of the layer; a cache holds the keys and values of each layer apart.
+        `scale`, `window` and `attend`: See `causal_attention`.
         """
         segments = self.segments
         if attend and isinstance(segments, Branches | SlicedRow):
@@ -145,7 +145,7 @@ class TokenReader(Protocol):
         ...
 
     def first_token(self, sample_id: int) -> int:
-        """The token before those of a sample that has a start token of its own."""
+        """The start token of a sample that has one of its own."""
         ...
 
 
@@ -153,10 +153,10 @@ class TokenReader(Protocol):
 class IterationTokens:
     """Tokens of the samples of an iteration's global batch, and their weights in the loss.
 
-    `weights`: Weight in the loss of each trained token of a sample, by sample id; of a preference
-    pair, its own. `start_id`: Token before the first of every sample; None if each has its own.
+    `weights`: Weight in the loss of each trained token of a sample, by sample id; for a preference
+    pair, of the pair. `start_id`: Start token of every sample; None if each has its own.
     `iteration`: Iteration of training, on which dropout depends; None to drop nothing. `rejected`:
-    Gives the tokens of rejected answers; None if no sample is a preference pair.
+    Reader of the tokens of rejected answers; None if no sample is a preference pair.
     """
 
     samples: Mapping[int, Sample]
@@ -169,7 +169,7 @@ class IterationTokens:
 
     @property
     def padding_id(self) -> int:
-        """Token of padding: the start token, or any."""
+        """Token of padding: the start token or, without one, an arbitrary token."""
         return self.start_id or 0
 
     def loss_weights(self, sample: Sample) -> npt.NDArray[np.float64]:
@@ -179,7 +179,7 @@ class IterationTokens:
         return weights
 
     def read(self, sample: Sample) -> tuple[IntegerArray, IntegerArray]:
-        """The tokens of a sample's input and of its target, as many as are used."""
+        """The tokens of a sample's input and of its target, up to the numbers that are used."""
         return self.reader.read(sample.sample_id, sample.input_tokens, sample.target_tokens)
 
     def texts(self, sample: Sample) -> tuple[IntegerArray, IntegerArray]:
@@ -209,8 +209,8 @@ def collate(
 ) -> Batch:
     """Reads and lays out a micro-batch for a decoder-only model.
 
-    A sample of n tokens takes n positions; samples of a row follow each other without gaps. What a
-    slice reads begins with the token before it.
+    A sample of n tokens takes n positions; samples of a row follow each other without gaps. A slice
+    first reads the token before it.
 
     `reads`: Whether the stage needs tokens. `drops`: Whether the model has dropout.
 
@@ -250,8 +250,8 @@ def collate_both_sides(
 ) -> Batch:
     """Reads and lays out a micro-batch for a model whose encoder reads inputs.
 
-    Inputs and targets of a row's samples follow each other without gaps, each on their side; a
-    sample of a packed row that has no input has a position of padding in its place.
+    Inputs of a row's samples follow each other without gaps, and so do targets; a sample of a
+    packed row that has no input has a position of padding in its place.
 
     A side that is not read is laid out as padding.
 
@@ -321,7 +321,7 @@ def _laid_out(
     size: tuple[int, int],
     columns_of: Callable[[Sample], Sequence[Any]],
 ) -> list[Tensor]:
-    """Tokens, labels, weights and sample ids of samples, one behind another in rows."""
+    """Tokens, labels, weights and sample ids of samples, laid end to end in rows."""
     fills = (tokens.padding_id, tokens.padding_id, 0.0, NO_SAMPLE)
     arrays: list[npt.NDArray[Any]] = [np.full(size, fill) for fill in fills]
     n_columns = 0

@@ -27,10 +27,10 @@ from dynapipe_hpc.models.sharding.shards import Shards
 
 
 class SelfAttention(nn.Module):
-    """Self-attention in which a position sees itself and those before it in its row or document.
+    """Self-attention in which a position sees itself and earlier ones in its row or document.
 
-    Every shard has its own heads of queries and those of keys and values, each of which several
-    heads of queries may share (grouped queries).
+    Every shard has its own query heads and key-value heads; several query heads may share one
+    key-value head (grouped queries).
 
     Source: Ainslie et al., "GQA", arXiv:2305.13245.
     """
@@ -108,7 +108,7 @@ def layer_of(shape: DecoderShape, shards: Shards, index: int = 0) -> Transformer
 class Embedding(nn.Module):
     """Embedding: learned vectors of tokens and, in some families, of their positions.
 
-    `n_positions`: Number of positions in row or document that have a vector; 0 for none.
+    `n_positions`: Number of positions, in a row or document, that have a vector; 0 for none.
     """
 
     def __init__(self, shape: ModelShape, shards: Shards, n_positions: int = 0) -> None:
@@ -121,7 +121,7 @@ class Embedding(nn.Module):
     def forward(
         self, tokens: Tensor, stream: ResidualStream, positions: Tensor | None = None
     ) -> Tensor:
-        """Maps token ids (rows, tokens), and their positions, to a tensor of the stream."""
+        """Maps token ids (rows, tokens) and their positions to a tensor of the residual stream."""
         embedded: Tensor = self.tokens(tokens, stream)
         if self.positions is not None:
             embedded = embedded + stream.rows_of(self.positions.weight, positions)

@@ -1,6 +1,6 @@
 """Split backward pass of linear maps: gradients of weights that are computed later.
 
-Those of 16-bit weights are added to float32 sums where they are computed.
+Gradients of 16-bit weights are added to float32 sums by the product that computes them.
 
 Source: Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024, arXiv:2401.10241, section 2.
 """
@@ -19,12 +19,12 @@ from torch.nn import functional
 
 
 def add_up_in(weight: Tensor, total: Tensor) -> None:
-    """Makes `weight_gradient` add to a float32 tensor of the weight's shape, where it can."""
+    """Lets `weight_gradient` add to a float32 tensor of the weight's shape, where it can."""
     weight.float32_sum = total  # type: ignore[attr-defined]
 
 
 def weight_gradient(weight: Tensor, values: Tensor, gradient: Tensor) -> Tensor | None:
-    """Gradient of a linear map's weight, shape (outputs, inputs); None if it was added already.
+    """Gradient of a linear map's weight, shape (outputs, inputs); None if already added to its sum.
 
     Autograd calls the hooks of a weight in either case.
     """
@@ -47,7 +47,7 @@ def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
 
 @cache
 def _can_add(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether `add_product` runs; torch has it for GPUs, in some versions with other checks."""
+    """Whether `add_product` runs; torch supports it on GPUs, with checks that vary by version."""
     if device.type != "cuda":
         return False
     factor = torch.zeros(8, 8, dtype=dtype, device=device)
@@ -64,8 +64,8 @@ def run_backward(output: Tensor, gradient: Tensor | None) -> None:
     `torch.autograd.backward` does so too, but given a gradient it imports torch's symbolic shapes,
     a second of processor time at the start of every rank.
 
-    Raises `ValueError`: The gradient has another shape. Where it could be summed to the output's,
-    torch would do so.
+    Raises `ValueError`: The gradient has another shape than the output. Torch would sum it to the
+    output's shape if possible.
     """
     if gradient is not None and gradient.shape != output.shape:
         raise ValueError(f"gradient of shape {gradient.shape} for output of {output.shape}")
@@ -88,8 +88,8 @@ class _Seed(Function):
 class DeferredWeights:
     """Queue of the weight gradients that the backward pass of a micro-batch leaves for later.
 
-    A gradient that waits keeps the two tensors whose product it is: the input of a map and the
-    gradient of its output.
+    For every waiting gradient, the two tensors are kept whose product it is: the input of a map and
+    the gradient of its output.
     """
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class DeferredWeights:
 
     @property
     def weights(self) -> list[Tensor]:
-        """Weights whose gradients wait; a backward pass defers the gradient of each weight once."""
+        """Weights whose gradients wait; a backward pass defers each weight's gradient only once."""
         return [product.weight for product in self._waiting]
 
     @property
@@ -112,7 +112,7 @@ class DeferredWeights:
     def accumulate(self) -> None:
         """Adds the gradients to the weights', in the order of the backward pass; frees the queue.
 
-        Hooks of the weights see each as a backward pass of its own.
+        To hooks of the weights, each gradient looks like a backward pass of its own.
         """
         while self._waiting:
             weight, values, gradient = self._waiting.popleft()
@@ -132,7 +132,7 @@ _QUEUE: ContextVar[DeferredWeights | None] = ContextVar("deferred weights", defa
 
 @contextmanager
 def deferring(queue: DeferredWeights | None) -> Iterator[None]:
-    """Lets maps that run inside the block defer their weight gradients; with None, they do not."""
+    """Lets linear maps inside the block defer their weight gradients; with None, they do not."""
     outer = _QUEUE.set(queue)
     try:
         yield
@@ -143,12 +143,12 @@ def deferring(queue: DeferredWeights | None) -> Iterator[None]:
 def linear(values: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Linear map, as `torch.nn.functional.linear`; inside `deferring`, its gradients are split.
 
-    The backward pass then computes those of the input and the bias, by the same products as torch.
-    Frozen weights have none, and those of maps of inputs without gradients do not wait.
+    The backward pass then computes gradients of the input and the bias, by the same products as
+    torch. Frozen weights have none; if the input needs no gradient, the weight's does not wait.
     """
     queue = _QUEUE.get() if weight.requires_grad and values.requires_grad else None
     if queue is not None:
-        # Were the weight an input, autograd would call its hooks although there is no gradient yet.
+        # If the weight were an input, autograd would call its hooks before there is a gradient.
         return _own_linear(values, weight.detach(), bias, partial(queue.defer, weight))
     if adds_in_product(weight):
         return _own_linear(values, weight, bias, partial(weight_gradient, weight))
@@ -161,7 +161,7 @@ def _own_linear(
     bias: Tensor | None,
     of_weight: Callable[[Tensor, Tensor], Tensor | None],
 ) -> Tensor:
-    """Linear map; `of_weight` maps input and output's gradient to the weight's, or to None."""
+    """Linear map; `of_weight` maps input and output's gradient to the weight's gradient or None."""
     output: Tensor = _OwnLinear.apply(values, weight, bias, of_weight)  # type: ignore[no-untyped-call]
     return output
 

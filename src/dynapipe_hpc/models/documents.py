@@ -1,4 +1,4 @@
-"""Documents in packed rows: their groups of similar lengths, and what each of them sees."""
+"""Documents in packed rows: their groups by length, and the tokens that each document sees."""
 
 import math
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from dynapipe_hpc.data.microbatch import MAX_FILL_TOKENS, PackedRow
 
 
 class OnDevice:
-    """Base of dataclasses that hold tensors, which all are on one device."""
+    """Base of dataclasses that hold tensors, all on one device."""
 
     def to(self, device: torch.device) -> Self:
         """A copy on a device; itself if it is there."""
@@ -70,15 +70,14 @@ class GroupSize(NamedTuple):
 class LengthGroups:
     """Groups of documents that are rows of one padded length, the shortest group first.
 
-    Documents attend to themselves, or each to one of another row; the documents of a group then
-    attend to documents of one padded length, too. The padded length of a document depends on its
-    own length only, so that what a kernel computes of it has the same bits whatever its neighbours
-    are.
+    Documents attend to themselves, or each to a document of another row; then these have one padded
+    length per group, too. The padded length of a document depends on its own length only, so that
+    a kernel's results for it have the same bits whatever its neighbours are.
 
     `tokens`: Position in the packed row that each token of all rows is copied from, int64; padding
-    repeats the last token of its document. `source_lengths`: Length of each of these without
-    padding, shape (n_documents,), int64. `places`: Where each token of the packed row is among
-    those of all rows, int64.
+    repeats the last token of its document. `source_lengths`: Length without padding of each
+    attended document, shape (n_documents,), int64. `places`: Index of each token of the packed row
+    among the tokens of all rows, int64.
     """
 
     sizes: tuple[GroupSize, ...]
@@ -98,7 +97,7 @@ class LengthGroups:
 
         `offsets`: Beginnings of the documents in their row, and the end of the last.
         `source_offsets`: Offsets of the documents of another row that are attended to, in the same
-        order; those that have none there attend to the shortest. None if documents attend to
+        order; documents without a counterpart attend to the shortest. None if documents attend to
         themselves.
         """
         documents = sources = _Documents.between(offsets)
@@ -145,7 +144,7 @@ class _Documents(NamedTuple):
         return _Documents(*(each[documents] for each in self))
 
     def tokens(self) -> tuple[IntArray, npt.NDArray[np.bool_]]:
-        """Position that each token of the padded documents is copied from; whether it is one."""
+        """Position that each token of padded documents is copied from; whether it is no fill."""
         ends = np.cumsum(self.padded)
         within = np.arange(ends[-1]) - np.repeat(ends - self.padded, self.padded)
         last = np.repeat(self.lengths - 1, self.padded)
@@ -153,9 +152,9 @@ class _Documents(NamedTuple):
 
 
 def padded_lengths(lengths: IntArray) -> IntArray:
-    """Lengths rounded up to a multiple of 16; from 128 on to eight steps per doubling.
+    """Lengths rounded up to a multiple of 16, or from 128 on to one of eight steps per doubling.
 
-    A long document is padded by an eighth at most, and there are few different lengths: 40 up to
+    A long document is padded by an eighth at most, and there are only 40 different lengths up to
     2,048 tokens.
     """
     doubling = np.exp2(np.floor(np.log2(lengths))).astype(np.int64)
@@ -168,8 +167,8 @@ def padded_lengths(lengths: IntArray) -> IntArray:
 class Documents(OnDevice):
     """Documents of a packed row: its samples end to end, and behind them what fills it up.
 
-    `offsets`: Position at which each begins, and the end of the last, which is the row's.
-    `cu_seqlens`: The same on a device, int32, shape (documents + 1,).
+    `offsets`: Position at which each document begins, and the end of the row. `cu_seqlens`: The
+    same on a device, int32, shape (documents + 1,).
     """
 
     offsets: tuple[int, ...]
@@ -177,7 +176,7 @@ class Documents(OnDevice):
 
     @classmethod
     def between(cls, offsets: tuple[int, ...], row_tokens: int) -> Self:
-        """The documents between offsets, and what fills their row up, on the host."""
+        """The documents between offsets, and one that fills up the row if needed, on the host."""
         fill = range(offsets[-1], row_tokens, MAX_FILL_TOKENS)
         return cls.from_offsets((*offsets[:-1], *fill, row_tokens))
 
@@ -198,7 +197,7 @@ class Documents(OnDevice):
 
     @cached_property
     def longest(self) -> int:
-        """Length of the longest in tokens."""
+        """Length of the longest document in tokens."""
         return max(self.lengths)
 
     @cached_property
@@ -217,13 +216,13 @@ class Documents(OnDevice):
 
 @dataclass(frozen=True, eq=False)
 class Branches(OnDevice):
-    """Texts of a packed row of preference pairs, in which the prompt of a pair is there once.
+    """Texts of a packed row of preference pairs, which holds the prompt of a pair only once.
 
     A prompt with its chosen answer attends to itself. A rejected answer attends to the prompt and
-    to itself, at the positions that it has behind a copy of the prompt.
+    to itself, with the positions that it would have behind a copy of the prompt.
 
     `texts`: Documents of the row: prompts with chosen answers, rejected answers, and fill.
-    `sources`: Documents that they attend to: themselves, with the prompt before a rejected one.
+    `sources`: Documents that texts attend to: the texts, rejected answers behind their prompt.
     `source_tokens`: Position in the row of every token of `sources`, int64. `positions`: Position
     of every token in its text, shape (row_tokens,), int64.
     """
@@ -259,12 +258,12 @@ class Branches(OnDevice):
         )
 
     def gather(self, side: Tensor) -> Tensor:
-        """Keys or values of `sources`, of those of the row."""
+        """Keys or values of `sources`, from the row's keys or values."""
         return side.index_select(0, self.source_tokens)
 
     def scatter(self, gradients: Tensor, n_tokens: int) -> Tensor:
-        """Gradients of the row's keys or values, of those of `sources`."""
-        # A prompt is a source of two texts at most, and sums of two terms have no order.
+        """Gradients of the row's keys or values, from the gradients of `sources`."""
+        # A prompt is a source of two texts at most, and a sum of two terms has no order.
         zeros = gradients.new_zeros(n_tokens, *gradients.shape[1:])
         return zeros.index_add_(0, self.source_tokens, gradients)
 
@@ -284,7 +283,7 @@ class SlicedRow(OnDevice):
 
     @classmethod
     def from_documents(cls, documents: Documents, begin: int) -> Self:
-        """The row of documents of which the first is a slice, on the host."""
+        """The row of documents whose first one is a slice, on the host."""
         n_tokens, *ends = documents.offsets[1:]
         others = tuple(end - n_tokens for end in (n_tokens, *ends))
         first = Documents.from_lengths([n_tokens])
@@ -297,7 +296,7 @@ class SlicedRow(OnDevice):
         return positions if self.others is None else torch.cat([positions, self.others.positions])
 
     def first_key(self, window: int | None) -> int:
-        """The first token that the slice attends to, if a query sees so many keys at most."""
+        """The first token that the slice attends to, if a query sees at most `window` keys."""
         return 0 if window is None else max(0, self.begin - window + 1)
 
     def keys(self, first: int) -> Documents:
@@ -309,11 +308,11 @@ class SlicedRow(OnDevice):
 
 
 Segments = Documents | Branches | SlicedRow
-"""Documents of a packed row with what each sees: itself, the prompt before it, earlier slices."""
+"""Documents of a packed row, and what each sees: itself, the prompt before it, earlier slices."""
 
 
 def segments_of(row: PackedRow) -> Segments:
-    """The documents of a packed row with what each sees, on the host."""
+    """The documents of a packed row and what each sees, on the host."""
     if row.branches:
         return Branches.from_row(row)
     documents = Documents.between(row.offsets, row.row_tokens)

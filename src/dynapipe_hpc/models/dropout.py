@@ -1,8 +1,8 @@
 """Dropout by counted random numbers: masks do not depend on how a batch is planned.
 
 A number of a token's activation is dropped or not by a hash of the seed, the iteration, the sample,
-the position in it, the place in the model and the column. So neither micro-batches nor layouts,
-stages, shards, recomputation or a resumed run change a mask, on any device.
+the position in it, the place in the model and the column. So a mask does not depend on
+micro-batches, layouts, stages, shards, recomputation, a resumed run or the device.
 
 Source: Srivastava et al., "Dropout", JMLR 2014; counted random numbers: Salmon et al., "Parallel
 random numbers: as easy as 1, 2, 3", SC 2011; the mixing functions: Steele et al., "Fast splittable
@@ -30,7 +30,7 @@ def dropout_keys(
     held: Mapping[int, range],
     row_tokens: int,
 ) -> Tensor | None:
-    """Key of every token of a micro-batch's rows: of iteration, sample and position in it.
+    """Key of every token of a micro-batch's rows: a hash of iteration, sample and position in it.
 
     Shape (rows, row_tokens), int64; 0 at padding. None outside training, without an iteration.
     """
@@ -40,7 +40,7 @@ def dropout_keys(
     for row, sample_ids in enumerate(rows):
         start = 0
         for sample_id in sample_ids:
-            # A sample without input reads a position all the same, if its row has room.
+            # A sample without input also takes a position, if its row has room.
             first, n = held[sample_id].start, len(held[sample_id])
             end = min(start + max(n, 1), row_tokens)
             owners[row, start:end] = sample_id
@@ -59,14 +59,14 @@ class Dropout(nn.Module):
         self._rate, self._place = 0.0, 0
 
     def set(self, rate: float, seed: int, name: str) -> None:
-        """Sets the share of numbers that become zero and, by its name in the model, the place."""
+        """Sets the share of numbers that become zero, and the place in the model by its name."""
         digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
         self._rate, self._place = rate, int.from_bytes(digest[:8], "little", signed=True)
 
     def forward(self, values: Tensor, keys: Tensor | None, first_column: int = 0) -> Tensor:
-        """Values with some of them zero, and the others divided by the share of those that stay.
+        """Values with some set to zero, and the rest divided by the share that is not.
 
-        Backward makes the mask again; nothing is kept for it.
+        Backward makes the mask again, so nothing is kept for it.
 
         `keys`: Keys of the tokens, shape (...); None to drop nothing. `first_column`: Number of the
         first column, where shards divide columns.

@@ -26,15 +26,15 @@ class StageOfFamily(nn.Module, ABC):
     """Some consecutive layers of a model, with the embedding or the head where they belong.
 
     Parameters carry the names and initial values that they have in the unsplit model. All shards
-    of a stage run the same passes in the same order, and return the same.
+    of a stage run the same passes in the same order, and return the same values.
 
     Args:
-        shape: Sizes of the whole model.
+        shape: Sizes of the complete model.
         layers: Indices of the layers held; may be empty.
         first: Whether the stage begins with the embedding.
         last: Whether the stage ends with the head and the loss.
         shards: The ranks that hold its shards.
-        seed: Seed of the initial weights of the whole model.
+        seed: Seed of the initial weights of the complete model.
         dtype: Type of weights and activations.
         device: Where both are.
     """
@@ -53,7 +53,7 @@ class StageOfFamily(nn.Module, ABC):
     ) -> None:
         super().__init__()
         choose_kernels()
-        # The first call waits for the device, as no pass of an iteration may.
+        # Called here, as the first call waits for the device, which no pass of an iteration may.
         packed_obstacle(shape, dtype, device)
         self.is_first, self.is_last, self.drops = first, last, shape.dropout_rate > 0
         self.has_kv_cache = shape.cache_width > 0
@@ -67,9 +67,9 @@ class StageOfFamily(nn.Module, ABC):
 
     @classmethod
     def layer_kinds(cls, shape: ModelShape) -> Sequence[tuple[ModelShape, float]]:
-        """Models whose layers are all alike, and the share of layers that are like theirs.
+        """A model per kind of layer, with layers of that kind only, and the kind's share of layers.
 
-        Layers of the same part of a model may take different times, such as those with windows.
+        Layers of the same part of a model may take different times, for example with windows.
         """
         return [(shape, 1.0)]
 
@@ -82,7 +82,7 @@ class StageOfFamily(nn.Module, ABC):
         """Standard deviations of initial weights."""
 
     def collate(self, microbatch: MicroBatch, tokens: IterationTokens) -> Batch:
-        """The batch that `run` needs of a micro-batch; by default that of a decoder-only model."""
+        """The batch of a micro-batch that `run` takes; by default, for a decoder-only model."""
         return collate(microbatch, tokens, reads=self.is_first or self.is_last, drops=self.drops)
 
     @abstractmethod
@@ -90,13 +90,13 @@ class StageOfFamily(nn.Module, ABC):
         """Runs the stage on a micro-batch.
 
         Args:
-            activation: What the stage before returned; None on the first.
-            batch: What the stage knows of the micro-batch, made by `collate`.
+            activation: What the stage before returned; None on the first stage.
+            batch: The micro-batch as the stage needs it, made by `collate`.
             recompute: What backward computes again in every layer.
 
         Returns:
-            What the next stage takes, or the losses of predictions, shape (rows, tokens); logits
-            if the batch has no labels.
+            The activation for the next stage; on the last stage, the losses of predictions, shape
+            (rows, tokens), or logits if the batch has no labels.
         """
 
 
@@ -112,7 +112,7 @@ def family_of(shape: ModelShape) -> type[StageOfFamily]:
 class UnsetWeights(TorchFunctionMode):
     """Mode in which `torch.empty` makes weights of one type on one device, and none are drawn.
 
-    What a call, or another such mode inside, says of type and device goes before.
+    A type or device given by a call, or by another such mode inside, takes precedence.
 
     Unlike construction on the device `meta`, this does not import torch's compiler, which takes
     seconds of processor time at the start of every rank.

@@ -1,7 +1,7 @@
 """Head of a model: logits and losses, in chunks of the vocabulary.
 
-The logits of a micro-batch are by far its largest tensor. They exist one chunk of ids at a time, in
-the forward pass to add up exponentials, and once more in the backward pass (docs/decisions/0029).
+The logits of a micro-batch are by far its largest tensor. They exist one chunk of ids at a time:
+in the forward pass, to add up exponentials, and in the backward pass (docs/decisions/0029).
 
 Source: Wijmans et al., "Cut Your Losses in Large-Vocabulary Language Models", arXiv:2411.09009;
 over shards: Shoeybi et al., "Megatron-LM", arXiv:1909.08053, section 3.
@@ -22,21 +22,21 @@ from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear, ResidualSt
 from dynapipe_hpc.models.sharding.shards import Shards
 
 ALIGNED_IDS = 128
-"""Chunks of more ids are multiples of so many: products of matrices of other widths take kernels
-that reached a third of the speed (H200, bfloat16)."""
+"""Chunks of more ids than this are multiples of it: products of matrices of other widths take
+kernels that reached a third of the speed (H200, bfloat16)."""
 
 
 class Vocabulary(NamedTuple):
-    """Ids of which a shard computes logits, and the chunks in which it does.
+    """Ids for which a shard computes logits, and the chunks in which it does so.
 
-    `shards`: The shards of the stage; each has a range of ids, equally long.
+    `shards`: The shards of the stage, each with a range of ids of equal length.
     """
 
     size: int
     shards: Shards
 
     def chunks(self, n_tokens: int) -> Iterator[range]:
-        """Chunks of this shard's ids, counted from its first; not those beyond the vocabulary."""
+        """Chunks of this shard's ids within the vocabulary, counted from the shard's first id."""
         n_ids = min(self._n_own, max(0, self.size - self.first))
         n_chunks = max(1, -(-n_tokens * n_ids // LOGITS_AT_ONCE))
         n_at_once = max(1, -(-n_ids // n_chunks))
@@ -63,7 +63,7 @@ def linear_cross_entropy(
     They are computed in float32, or in the type of `hidden` if that is wider, and are the same on
     all shards. Each shard's gradient of `hidden` is the part that its own ids contribute.
 
-    `vectors`: This shard's, shape (ids of a shard, width). `labels`: Ids to predict, shape (...).
+    `vectors`: For this shard's ids, (ids of a shard, width). `labels`: Ids to predict, (...).
     """
     flat = hidden.flatten(0, -2), vectors, labels.flatten()
     losses: Tensor = _LinearCrossEntropy.apply(*flat, vocabulary)  # type: ignore[no-untyped-call]
@@ -124,7 +124,7 @@ def _log_sum_exp(logits: Tensor) -> Tensor:
 
 
 def _of_labels(logits: Tensor, own_labels: Tensor, chunk: range) -> Tensor:
-    """Logits of the labels that are in a chunk, shape (n,); 0 for the others."""
+    """Logits of the labels, shape (n,); 0 for labels outside of the chunk."""
     columns, is_here = _columns(own_labels, chunk)
     return torch.where(is_here, logits.gather(1, columns.unsqueeze(1)).squeeze(1), 0)
 
@@ -144,7 +144,7 @@ def _of_all_shards(log_sums: Tensor, of_labels: Tensor, shards: Shards) -> tuple
     if shards.n_shards == 1:
         return log_sums, of_labels
     of_shard = torch.stack([log_sums, of_labels]).unsqueeze(0)
-    # Each adds zeros to what the others tell.
+    # Each shard adds its numbers in its own row, and zeros in the rows of other shards.
     around = (0, 0, 0, 0, shards.shard, shards.n_shards - 1 - shards.shard)
     sums, labelled = shards.sum_over_shards(functional.pad(of_shard, around)).unbind(1)
     return torch.logsumexp(sums, dim=0), labelled.sum(dim=0)
@@ -153,8 +153,8 @@ def _of_all_shards(log_sums: Tensor, of_labels: Tensor, shards: Shards) -> tuple
 class Head(nn.Module):
     """Logits, and their losses.
 
-    `shape`: The model; a tied head has no weights of its own. `norm`: The final norm; None if what
-    comes in is normalised.
+    `shape`: The model; a tied head has no weights of its own. `norm`: The final norm; None if the
+    input is already normalised.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Initial weights, of which every rank draws its own part only."""
+"""Initial weights; every rank draws only its own part."""
 
 import hashlib
 import math
@@ -13,25 +13,25 @@ from dynapipe_hpc.models.sharding.split import WHOLE, Split, splits_of
 
 STANDARD_DEVIATION = 0.02
 DRAWN_AT_ONCE = 1 << 22
-"""Largest number of numbers that are drawn at once, of rows that are not longer."""
+"""Most numbers that are drawn at once, unless a single row has more."""
 GROUP = 16
 """Number of numbers that torch draws in one step."""
 
-Deviation = Callable[[str, torch.Size], float]  # of a weight's name and shape
+Deviation = Callable[[str, torch.Size], float]  # takes a weight's name and shape
 
 
 def initialize(module: nn.Module, seed: int, deviation_of: Deviation) -> None:
     """Sets every weight from its own random stream, which its name and the seed choose.
 
     A weight with the same name starts with the same bits on any number of stages. If it is cut
-    over shards, each of them draws its part from a stream of its own, so that no rank draws what
-    another one holds. Weights are normal; biases start at zero, scales of norms at one. Adapters
-    start with the same bits on any number of shards, too, as each draws the whole A; B is zero.
+    over shards, each shard draws its part from a stream of its own, so that no rank draws numbers
+    that another rank holds. Weights are normal; biases start at zero, scales of norms at one.
+    Adapters start with the same bits on any number of shards: each draws all of A, and B is zero.
     """
     splits = splits_of(module)
     with torch.no_grad():
         for name, parameter in module.named_parameters():
-            if parameter.is_meta:  # has no numbers, and drawing takes long
+            if parameter.is_meta:  # without numbers, and drawing takes long
                 continue
             if name.endswith("norm.weight"):
                 parameter.fill_(1)
@@ -59,7 +59,7 @@ def gpt_deviation(n_layers: int) -> Deviation:
 
 
 def _draw(parameter: Tensor, split: Split, stream: torch.Generator, deviation: float) -> None:
-    """Draws a shard of a weight; what fills it up beyond the end of the weight is zero."""
+    """Draws a shard of a weight; its fill beyond the end of the weight is zero."""
     own = split.own_part(parameter)
     parameter.zero_()
     for rows in _blocks(own.view(-1, own.shape[-1]) if own.ndim > 2 else own):
@@ -68,10 +68,10 @@ def _draw(parameter: Tensor, split: Split, stream: torch.Generator, deviation: f
 
 
 def _blocks(values: Tensor) -> Sequence[Tensor]:
-    """Blocks of rows of which one is in memory at a time, with the bits of a single draw.
+    """Blocks of rows, one in memory at a time, which get the same bits as in a single draw.
 
-    Torch draws 16 numbers at a time, and the last 16 anew where they are not full: so all blocks
-    but the last are a multiple of 16 numbers, and the last has more than 16.
+    Torch draws 16 numbers at a time, and the last 16 again if the last group is not full. So all
+    blocks but the last are a multiple of 16 numbers, and the last has more than 16.
     """
     n_of_rows = DRAWN_AT_ONCE * len(values) // max(1, values.numel())
     step = max(1, n_of_rows // GROUP) * GROUP

@@ -9,17 +9,17 @@ from torch import Tensor
 class LayerCache:
     """Keys and values of one layer, and the sums of their gradients.
 
-    A buffer holds those of all tokens, so that a pass over some of them copies nothing of the
-    others. Passes over later tokens come first in the backward direction; what they add to the
-    gradients of earlier keys and values waits in float32, as sums of many 16-bit numbers would
-    lose what is small.
+    A buffer holds the keys or values of all tokens, so a pass over some tokens copies nothing of
+    other tokens. In the backward direction, later tokens come first; their contributions to the
+    gradients of earlier keys and values wait in float32, as sums of many 16-bit numbers would lose
+    small ones.
 
     `tensors`: The tensors held, of shape (tokens, key heads, head size): keys, values, and sums of
-    gradients while there are some.
+    gradients while there are any.
     """
 
     def __init__(self, n_tokens: int) -> None:
-        """Makes an empty cache with room for a number of tokens; more make it grow."""
+        """Makes an empty cache with room for a number of tokens; more tokens make it grow."""
         self._n_tokens = n_tokens
         self._kept: list[Tensor] = []
         self._sums: list[Tensor] = []
@@ -30,9 +30,9 @@ class LayerCache:
         return [*self._kept, *self._sums]
 
     def write(self, begin: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Writes those of the tokens from `begin` on; returns those of all tokens up to them.
+        """Writes keys and values of tokens from `begin` on; returns those of all tokens so far.
 
-        The same may be written again, as recomputation in the backward pass does.
+        The same tokens may be written again, as recomputation in the backward pass does.
         """
         self._make_room(key, begin + len(key))
         keys, values = self.read(begin + len(key))
@@ -47,7 +47,7 @@ class LayerCache:
     def sum_gradients(
         self, begin: int, gradients: Sequence[Tensor], first: int = 0
     ) -> tuple[Tensor, ...]:
-        """Adds up gradients; returns the sums of the tokens from `begin` on, which are complete."""
+        """Adds up gradients; returns the sums of tokens from `begin` on, which are now complete."""
         if self._sums:
             for total, gradient in zip(self._sums, gradients, strict=True):
                 total[first:].add_(gradient)
@@ -77,11 +77,11 @@ def _widened(gradient: Tensor, n_before: int) -> Tensor:
 class KeyValueCache:
     """Keys and values of a sample's tokens so far, of all layers of a stage.
 
-    `n_tokens`: Number of tokens read, where they are read in order and never go back.
+    `n_tokens`: Number of tokens read, where tokens are read in order and there is no backward pass.
     """
 
     def __init__(self, n_tokens: int = 0) -> None:
-        """Makes an empty cache with room for a number of tokens; more make it grow."""
+        """Makes an empty cache with room for a number of tokens; more tokens make it grow."""
         self.n_tokens = 0
         self._n_tokens = n_tokens
         self._layers: dict[int, LayerCache] = {}

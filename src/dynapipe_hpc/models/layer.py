@@ -1,4 +1,4 @@
-"""Layer of a transformer: attention and feed-forward blocks, whichever a family chooses."""
+"""Layer of a transformer: the attention and feed-forward blocks that a family chooses."""
 
 from collections.abc import Callable
 from functools import partial
@@ -17,10 +17,10 @@ from dynapipe_hpc.models.sharding.shards import Shards
 
 
 class TransformerLayer(nn.Module):
-    """Attention and feed-forward, each normalised at its entrance and added to the stream.
+    """Attention and feed-forward, each with a norm of its input, and added to the stream.
 
     `attention_norm`: Norm before attention; like the other norm it maps (..., width). `between`:
-    Modules of what else a layer does between the two.
+    Further modules that run between attention and feed-forward.
     """
 
     def __init__(
@@ -48,14 +48,14 @@ class TransformerLayer(nn.Module):
         recompute: Recompute = Recompute.NONE,
         *sources: Tensor,
     ) -> Tensor:
-        """Maps a tensor of the stream to another one.
+        """Maps a tensor of the residual stream to another one.
 
         `context`: Tokens that each token sees, as attention takes it; its `biases` are tensors
         that are added to scores and have gradients.
 
-        Backward recomputes the layer from its input (full), or its attention, projections
-        and norm included (selective): where attention is fused, only the projections are kept, and
-        nothing that grows with the square of a row's tokens.
+        Backward recomputes the layer from its input (full), or only its attention, projections
+        and norm included (selective). Without recomputation, fused attention keeps only the
+        projections, and nothing that grows with the square of a row's tokens.
         """
         match recompute:
             case Recompute.NONE:
@@ -112,10 +112,10 @@ class ReluFeedForward(nn.Module):
 
     def forward(self, hidden: Tensor, stream: ResidualStream) -> Tensor:
         (inner,) = stream.map(hidden, self.inner)
-        # What the function drops is zero before it, too, so that nothing more is kept.
+        # Before the ReLU, with the same result as after it, so that nothing more is kept.
         inner = self.dropout(inner, stream.keys, self._first_column)
-        # A ReLU keeps only its output. Beside it, the gradient that `inner` defers would be more
-        # than the forward pass has kept, so the output's weights do not wait.
+        # A ReLU keeps only its output. If the output's weights waited, that and the gradient that
+        # `inner` defers would be more than the forward pass has kept. So they do not wait.
         with deferring(None):
             output: Tensor = self.output(functional.relu(inner), stream)
         return output
@@ -124,8 +124,8 @@ class ReluFeedForward(nn.Module):
 class GatedFeedForward(nn.Module):
     """A function of one map times another map, and a map back, with dropout.
 
-    The weight of `inner` has the outputs of the map that the function takes (the gate), then those
-    of the other one. Backward computes the function again, and keeps its input and the product.
+    The weight of `inner` has first the rows of the map that the function takes (the gate), then the
+    rows of the other map. Backward recomputes the function; its input and the product are kept.
 
     Source: Shazeer, "GLU Variants Improve Transformer", arXiv:2002.05202, section 2.
     """

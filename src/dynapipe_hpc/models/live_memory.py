@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_leaves
 
 
 class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Account of tensors that operations make inside the block, until they are freed.
+    """Account of the tensors that operations make inside the block, until they are freed.
 
     A storage counts once, however many tensors share it. Tensors from before the block and memory
     inside kernels do not count. It is slow: use it to measure memory, not time.

@@ -1,9 +1,9 @@
 """Attention of documents laid end to end to keys of their own, of shared prompts or of a cache.
 
-On GPUs by the kernels that torch is built with. The operators behind
-`torch.nn.attention.varlen` are called as they are: that module came with torch 2.11, and its first
-call imports a compiler. The operators took the same arguments by place, scale and windows by name,
-in all of torch 2.6 to 2.13, for CUDA and ROCm.
+On GPUs, kernels that torch is built with compute it. The operators behind
+`torch.nn.attention.varlen` are called directly: that module came with torch 2.11, and its first
+call imports a compiler. In torch 2.6 to 2.13, for CUDA and ROCm, the operators took the same
+arguments: scale and windows by name, all others by position.
 """
 
 import math
@@ -26,12 +26,12 @@ _MAX_PROBE_ERROR = 0.05
 
 
 class CachedKeys(NamedTuple):
-    """Keys and values in a cache, to which those of a slice are added.
+    """Cache of keys and values, to which the keys and values of a slice are added.
 
-    The gradients that come back are complete if passes over all later tokens have gone back before:
-    so backward passes run in descending order.
+    The gradients of a slice are complete only after the backward passes of all later tokens, so
+    backward passes run in descending order.
 
-    `begin`: Token of the sample with which the slice begins. `first`: The first that it sees.
+    `begin`: Token of the sample with which the slice begins. `first`: First token that it sees.
     """
 
     cache: LayerCache
@@ -46,7 +46,7 @@ class CachedKeys(NamedTuple):
 
 
 Source = CachedKeys | Branches | None
-"""Keys and values that are a part of a cache, or in whose row prompts are there once."""
+"""Keys and values that are a part of a cache, or of a row that holds each prompt only once."""
 
 
 def packed_attention(
@@ -64,7 +64,7 @@ def packed_attention(
     The last query of a document sees its last key, and each query before it one key less. A
     document may have more keys than queries, but not fewer.
 
-    `source`: Where what is attended to lies, if `key` and `value` are only a part of it. `window`:
+    `source`: Keys and values to attend to, if `key` and `value` are only part of them. `window`:
     Number of keys that a query sees at most, itself included; None for all.
     """
     sizes = _Sizes(queries, keys, window)
@@ -79,8 +79,8 @@ class _Sizes(NamedTuple):
 
     @property
     def of_operators(self) -> tuple[Any, ...]:
-        # For a longest document of one token the operator would choose another arrangement of what
-        # it leaves for backward; a length that none has is allowed.
+        # If the longest document had one token, the operator would arrange what it leaves for
+        # backward differently; a longest length that no document has is allowed.
         longest = max(self.queries.longest, _MIN_QUERIES), self.keys.longest
         return self.queries.cu_seqlens, self.keys.cu_seqlens, *longest
 
@@ -90,7 +90,7 @@ class _Sizes(NamedTuple):
 
 
 class _PackedAttention(torch.autograd.Function):
-    """The kernels for both directions. Keys and values of prompts and of a cache are kept once."""
+    """The kernels for both directions. Keys and values of prompts and caches are kept only once."""
 
     @staticmethod
     def forward(
@@ -101,7 +101,7 @@ class _PackedAttention(torch.autograd.Function):
         sources = kept
         match source:
             case CachedKeys():
-                # Not saved: later tokens are written to the cache.
+                # Not saved for backward: the cache changes, as later tokens are written to it.
                 sources, kept = source.write(key, value), ()
             case Branches():
                 sources = source.gather(key), source.gather(value)
@@ -131,7 +131,7 @@ class _PackedAttention(torch.autograd.Function):
 
 
 def _has_operators(query: Tensor) -> bool:
-    """Whether torch's operators are for the device of a tensor."""
+    """Whether torch's operators support the device of a tensor."""
     return query.is_cuda
 
 
@@ -192,9 +192,9 @@ def _attention_on_cpu(
 ) -> tuple[Tensor, Tensor]:
     """The forward pass by torch's flash attention for CPUs: attended values, and sums of scores.
 
-    Its causal attention is for as many keys as queries, so earlier keys are a call of their own:
-    each query sees all of them. What the two mix is weighted by the exponentials of their scores.
-    Where a window keeps some keys from some queries, there is one call, with a mask.
+    Its causal attention needs equally many keys and queries, so earlier keys take a separate call,
+    in which each query sees all of them. The two results are averaged, weighted by the exponentials
+    of their scores. If a window hides some keys from some queries, there is one call, with a mask.
     """
     parts = [
         torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
@@ -233,7 +233,7 @@ def _gradients_on_cpu(
     ]
     grad_queries, *grad_sources = zip(*calls, strict=True)
     gradients = [sum(grad_queries), *(torch.cat(each[::-1], 2) for each in grad_sources)]
-    # Heads that share keys and values add up what they do to them.
+    # Query heads that share keys and values add up their gradients of these.
     return [
         each[0].transpose(0, 1).unflatten(1, (of_input.shape[1], -1)).sum(2)
         for of_input, each in zip(inputs, gradients, strict=True)
@@ -243,7 +243,7 @@ def _gradients_on_cpu(
 def _calls(
     query: Tensor, keys: Tensor, values: Tensor, window: int | None
 ) -> Iterator[tuple[Tensor, Tensor, Mapping[str, Any]]]:
-    """Keys and values of the queries' own tokens, then of those before, each with what is seen.
+    """Keys and values of the queries' own tokens, then of earlier ones, each with mask options.
 
     Where a window hides some keys, all keys come in one call, with a mask.
     """
@@ -257,7 +257,7 @@ def _calls(
 
 
 def _rows(query: Tensor, keys: Tensor, values: Tensor) -> Iterator[Tensor]:
-    """Each as a row with the heads of queries, shape (1, heads, tokens, head size)."""
+    """Each tensor as a row with all query heads, shape (1, heads, tokens, head size)."""
     for each in (query, keys, values):
         n_shared = query.shape[1] // each.shape[1]
         heads = each if n_shared == 1 else each.repeat_interleave(n_shared, 1)
@@ -267,7 +267,7 @@ def _rows(query: Tensor, keys: Tensor, values: Tensor) -> Iterator[Tensor]:
 def visible_bias(n_tokens: int, n_keys: int, window: int | None, like: Tensor) -> Tensor:
     """Bias of the last tokens of a row, shape (1, 1, n_tokens, n_keys).
 
-    It is minus infinity for keys that are later than the token, or out of its window.
+    It is minus infinity for keys that are later than the token, or outside of its window.
     """
     positions = torch.arange(n_keys, device=like.device)
     distances = positions[n_keys - n_tokens :].unsqueeze(1) - positions
@@ -285,8 +285,8 @@ def scaled(query: Tensor, scale: float | None) -> Tensor:
 def flash_obstacle(device: torch.device, dtype: torch.dtype, head_size: int) -> str:
     """Reason why `packed_attention` cannot run, with a remedy; empty if it can.
 
-    Its result and gradients are compared with written-out attention once, as builds of torch differ
-    in what they leave out, and once did in how they align queries with keys.
+    Its result and gradients are compared once with attention computed by its formula, as builds of
+    torch differ in what they leave out, and used to differ in how they align queries with keys.
     """
     if device.type != "cuda":
         return f"it needs a GPU, and the device is {device.type}"
@@ -317,11 +317,11 @@ def _probe_obstacle(device: torch.device, dtype: torch.dtype, head_size: int) ->
         computed = _with_gradients(
             drawn, lambda *x: packed_attention(*x, queries=queries, keys=keys)
         )
-    except RuntimeError as error:  # as torch raises where a device lacks the kernel, too
+    except RuntimeError as error:  # torch raises it also where a device lacks the kernel
         reason = str(error).partition("\n")[0]
         return f"torch {torch.__version__} cannot run it here ({reason}): install a build with it"
     expected = _with_gradients([each.float() for each in drawn], _written_out)
-    # Norms, as single numbers of 16 bits are off by more the larger they are.
+    # Norms are compared, as errors of single 16-bit numbers grow with the numbers.
     off = max(float((a - b).norm() / b.norm()) for a, b in zip(computed, expected, strict=True))
     if off <= _MAX_PROBE_ERROR:
         return ""

@@ -1,4 +1,4 @@
-"""Computing again in the backward pass what the forward pass did not keep."""
+"""Recomputation in the backward pass of what the forward pass did not keep."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -16,11 +16,11 @@ def recomputed(
 ) -> Tensor:
     """The result of `function(*inputs)`, of which only the inputs are kept until backward.
 
-    Tensors in `also_kept` are kept, too: those that `function` holds and reads.
+    Tensors in `also_kept` are kept, too: the tensors that `function` reads besides its inputs.
 
-    The backward pass calls `function` again, as far as it needs what the forward pass would have
-    kept. Dropout counts its random numbers, so it finds the same bits. No gradient of a weight is
-    deferred: its factors would be kept again, after all that was not kept before.
+    The backward pass runs `function` again, up to the last result that the forward pass would have
+    kept. Dropout counts its random numbers, so it finds the same bits. No weight gradient is
+    deferred, as its factors would have to be kept, which is what recomputation avoids.
 
     `torch.utils.checkpoint` does the same for everything that torch can do. It takes 0.35 ms
     more per call, as much as a small layer, and three seconds for the first, to load a compiler.
@@ -31,7 +31,7 @@ def recomputed(
 
 
 class _Again:
-    """Tensors that autograd would have saved of a function, in that order."""
+    """Tensors that autograd would have saved of a function, in the order of saving."""
 
     def __init__(
         self,
@@ -40,8 +40,8 @@ class _Again:
         also_kept: Sequence[Tensor | None],
     ) -> None:
         self._function, self._n_inputs = function, len(inputs)
-        # Saved by a node, so that whoever watches what is saved sees all of it. Without the node's
-        # output, torch 2.11 frees what it has saved.
+        # Saved by a node of autograd, so that hooks on saved tensors see all of them. Unless the
+        # node's output is kept, torch 2.11 frees what the node has saved.
         anchor = torch.empty(0, requires_grad=True)
         output = _Keep.apply(anchor, *inputs, *also_kept)  # type: ignore[no-untyped-call]
         self._kept: Tensor = output

@@ -1,6 +1,6 @@
 """Rotary positions: queries and keys are turned by angles that grow with their positions.
 
-Pairs of numbers of a head are turned: number i and number i + half of the head's width, as in
+Pairs of numbers of a head are turned: number i with number i + half of the head's width, as in
 Llama of `transformers`.
 
 Source: Su et al., "RoFormer", arXiv:2104.09864, section 3.2.
@@ -24,7 +24,7 @@ from dynapipe_hpc.architecture.rope_scaling import (
 
 
 class Angles(NamedTuple):
-    """Angles of rotary positions, each of shape (tokens, 1, half of the head size).
+    """Cosines and sines of rotary positions, each of shape (tokens, 1, half of the head size).
 
     Both may be scaled, so that turned vectors become longer (YaRN).
     """
@@ -50,7 +50,7 @@ class Angles(NamedTuple):
 
 
 class _Turn(torch.autograd.Function):
-    """Turns vectors; gradients are turned back. Half as many kernels as autograd would run."""
+    """Turns vectors; gradients are turned back. Runs half as many kernels as autograd would."""
 
     @staticmethod
     def forward(ctx: Any, vectors: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
@@ -102,9 +102,9 @@ def _scaled(speeds: Tensor, scaling: RopeScaling | None, theta: float) -> Tensor
 
 
 def _scaled_by_turns(speeds: Tensor, scaling: Llama3Scaling) -> Tensor:
-    """Speeds divided by the factor where few full turns fit into the original rows.
+    """Speeds, divided by the factor for pairs that make few full turns in the original rows.
 
-    Where many fit they stay; between the two limits they change gradually.
+    Pairs that make many turns keep their speeds; between the two limits, it changes gradually.
     """
     turns = scaling.original_max_tokens * speeds / (2 * math.pi)
     limits = scaling.high_freq_factor - scaling.low_freq_factor
@@ -113,10 +113,10 @@ def _scaled_by_turns(speeds: Tensor, scaling: Llama3Scaling) -> Tensor:
 
 
 def _scaled_by_place(speeds: Tensor, scaling: YarnScaling, theta: float) -> Tensor:
-    """Speeds divided by the factor from one place on; before another, they stay.
+    """Speeds, divided by the factor from one pair number on, and unchanged before another one.
 
-    Pairs at these places, if there were any, would make `beta_slow` and `beta_fast` full turns in
-    the original rows. Between the two, speeds change gradually from pair to pair.
+    At these numbers, which may be fractions, a pair would make `beta_slow` and `beta_fast` full
+    turns in the original rows. Between the two, speeds change gradually from pair to pair.
     """
     n_pairs = len(speeds)
     begin, end = (

@@ -1,4 +1,4 @@
-"""T5 as torch modules: layers of encoder and decoder, and those of one pipeline stage."""
+"""T5 as torch modules: layers of encoder and decoder, and one pipeline stage."""
 
 import math
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ from dynapipe_hpc.models.sharding.split import Split
 class RelativeBias(nn.Module):
     """A learned number per head and bucket of distances, which all layers of a side share.
 
-    Every shard has those of its own heads.
+    Every shard has the numbers of its own heads.
 
     Source: Raffel et al., "T5", JMLR 2020, section 2.1.
     """
@@ -50,28 +50,28 @@ class RelativeBias(nn.Module):
     def forward(self, tokens: int, padding: Tensor | None = None) -> Tensor:
         """Numbers to add to scores, shape (rows or 1, heads, tokens, tokens).
 
-        They are -inf where a causal side may not look, and at padding.
+        They are -inf at padding and, on a causal side, at later positions.
         """
         distances = torch.arange(1 - tokens, tokens, device=self.weight.device)
         bucket = buckets(distances, self._n_buckets, self._max_distance, causal=self._causal)
         numbers = self.weight[bucket].t()  # (heads, distances)
         if self._causal:
             numbers = numbers.masked_fill(distances > 0, -math.inf)
-        # Row i starts tokens - 1 - i distances in: every row is a window of the same numbers.
+        # Row i begins at distance tokens - 1 - i: every row is a window of the same numbers.
         bias = numbers.unfold(-1, tokens, 1).flip(1).unsqueeze(0)
         return bias if padding is None else bias + padding
 
 
 def buckets(distances: Tensor, n_buckets: int, max_distance: int, *, causal: bool) -> Tensor:
-    """The bucket of every distance, from the position that looks to the one looked at.
+    """The bucket of every distance, from an attending position to the one attended to.
 
-    Half of the buckets hold one distance each, the others ever more of them. Where positions look
-    both ways, either direction has half of all buckets.
+    Half of the buckets hold one distance each, the rest more and more distances. If attention is
+    not causal, each direction has half of all buckets.
     """
     n_buckets = n_buckets if causal else n_buckets // 2
     far = (-distances).clamp(min=0) if causal else distances.abs()
     n_single = n_buckets // 2
-    # In float32, as where the models come from: rounding decides at the edges of some buckets.
+    # In float32, as in the code that trained T5: rounding decides at the edges of some buckets.
     octaves = torch.log(far.clamp(min=1).float() / n_single) / math.log(max_distance / n_single)
     grouped = n_single + (octaves * (n_buckets - n_single)).long()
     bucket = torch.where(far < n_single, far, grouped.clamp(max=n_buckets - 1))
@@ -83,9 +83,9 @@ class AttentionMasks:
     """Masks of one side's positions over the same or the other side.
 
     `biases`: Numbers added to scores, (rows or 1, heads or 1, tokens or 1, source tokens), minus
-    infinity where nothing may be seen; one tensor for whole rows, or one for each group of
+    infinity where nothing may be seen; one tensor for padded rows, or one for each group of
     documents. None adds nothing. `groups`: Documents of packed rows; None if attention is over
-    whole rows.
+    complete rows.
     """
 
     biases: Sequence[Tensor | None]
@@ -93,7 +93,7 @@ class AttentionMasks:
 
     @classmethod
     def from_inputs(cls, source: Batch, bias: RelativeBias, dtype: torch.dtype) -> Self:
-        """Masks of inputs over inputs: all but padding."""
+        """Masks for inputs that attend to inputs: all but padding is seen."""
         if (groups := _groups_of(source)) is None:
             return cls([bias(source.size[1], _padding_mask(source, dtype))], None)
         masks = zip(groups.sizes, groups.padding_masks(dtype), strict=True)
@@ -101,16 +101,16 @@ class AttentionMasks:
 
     @classmethod
     def from_targets(cls, batch: Batch, bias: RelativeBias) -> Self:
-        """Masks of targets over targets: those before them, so that padding behind is hidden."""
+        """Masks for targets that attend to targets before them, which hides padding behind them."""
         if (groups := _groups_of(batch)) is None:
             return cls([bias(batch.size[1])], None)
         return cls([bias(size.tokens) for size in groups.sizes], groups)
 
     @classmethod
     def across(cls, batch: Batch, source: Batch, dtype: torch.dtype) -> Self:
-        """Masks of targets over inputs: all but padding.
+        """Masks for targets that attend to inputs: all but padding is seen.
 
-        Filler of the decoder's row attends to filler of the encoder's or, if there is none, to the
+        Fill of the decoder's row attends to fill of the encoder's row or, without any, to the
         shortest input; its loss has no weight, so this has no effect.
         """
         own, seen = batch.segments, source.segments
@@ -132,7 +132,7 @@ class AttentionMasks:
 
 
 def _groups_of(batch: Batch) -> LengthGroups | None:
-    """Documents of a packed row; None for whole rows."""
+    """Documents of a packed row in groups; None for padded rows."""
     return batch.segments.length_groups if isinstance(batch.segments, Documents) else None
 
 
@@ -183,7 +183,7 @@ class Attention(nn.Module):
 
 
 def encoder_layer(shape: T5Shape, shards: Shards) -> TransformerLayer:
-    """A layer of the encoder; its context are `AttentionMasks`."""
+    """A layer of the encoder; its context is `AttentionMasks`."""
     return TransformerLayer(
         attention_norm=norm_of(shape),
         attention=Attention(shape, shards),
@@ -193,7 +193,7 @@ def encoder_layer(shape: T5Shape, shards: Shards) -> TransformerLayer:
 
 
 class BothMasks(NamedTuple):
-    """Masks of the decoder's positions over targets, and over inputs."""
+    """Masks of the decoder's attention to targets, and to inputs."""
 
     masks: AttentionMasks
     cross_masks: AttentionMasks
@@ -239,10 +239,10 @@ def feed_forward_of(shape: T5Shape, shards: Shards) -> ReluFeedForward | GatedFe
 class T5Stage(StageOfFamily):
     """Pipeline stage of a T5: consecutive layers, and the parts that belong to them.
 
-    Layers are counted from the encoder's first to the decoder's last. The stages where inputs
-    enter, where the decoder begins and where a tied head is hold a copy of the
-    embedding. Every stage with layers of a side holds a copy of that side's relative bias. Copies
-    start with the same values.
+    Layers are counted from the encoder's first to the decoder's last. The first stage and the
+    stages where the decoder begins and where a tied head is each hold a copy of the embedding.
+    Every stage with layers of a side holds a copy of that side's relative bias. Copies start with
+    the same values.
     """
 
     def build(self, shape: ModelShape, layers: range, shards: Shards) -> None:
@@ -262,7 +262,7 @@ class T5Stage(StageOfFamily):
         self.decoder_bias = RelativeBias(shape, shards, causal=True) if decoder else None
         self.decoder = nn.ModuleDict({str(i): DecoderLayer(shape, shards) for i in decoder})
         self.decoder_norm = norm_of(shape) if self.is_last else None
-        # Vectors of the embedding start with numbers of about one, which would make logits large.
+        # Vectors of the embedding start with numbers near one, which would make logits large.
         divisor = math.sqrt(shape.hidden_size) if shape.divides_outputs else 1.0
         self.head = Head(shape, shards, divisor=divisor) if self.is_last else None
         self.encoder_input, self.encoder_output = Dropout(), Dropout()
@@ -271,8 +271,8 @@ class T5Stage(StageOfFamily):
     def deviation(self, shape: ModelShape) -> Deviation:
         """Standard deviations of initial weights: 1 for vectors of tokens, else 1 / sqrt(inputs).
 
-        Those of queries are smaller by the square root of the head size, as scores are not divided
-        by it.
+        Weights of queries start smaller by the square root of the head size, as scores are not
+        divided by it.
         """
 
         def deviation_of(name: str, size: torch.Size) -> float:
@@ -302,7 +302,7 @@ class T5Stage(StageOfFamily):
             encoded = self._encoded(encoded, stream, source, recompute)
         if decoded is None and not self._begins_decoder:
             return encoded
-        # Every layer projects the encoder's output: it would gather it, or copy a strided one.
+        # Done once here: every layer projects it, and would gather it, or copy a strided tensor.
         whole = stream.end(encoded).contiguous() if self.decoder else encoded
         hidden = self._decoded(decoded, whole, batch, recompute)
         return hidden if self.is_last else torch.cat([encoded, hidden], stream.token_dimension)
@@ -349,7 +349,7 @@ class T5Stage(StageOfFamily):
 def _received(
     activation: Tensor | None, source: ResidualStream
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Activations of both sides at the start of the stage; None for a side yet to begin."""
+    """Activations of both sides at the start of the stage; None for a side that has not begun."""
     if activation is None:
         return None, None
     dimension, n_own = source.token_dimension, source.n_own

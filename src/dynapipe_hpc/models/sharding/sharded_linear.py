@@ -1,9 +1,9 @@
 """Linear maps and embeddings that are cut over shards, adapters of the maps, and what lies between.
 
-A pair of maps needs one sum in either direction; the residual stream between the pairs adds up. It
-is whole on each shard of a stage, or spread over them (sequence parallelism): norms and additions
-then run on each shard for its own tokens. Tokens are gathered where maps divide outputs, and sums
-over shards leave each shard its own tokens.
+A pair of maps needs one sum over shards per direction, and adds it to the residual stream. Each
+shard of a stage holds all of the stream, or its own tokens (sequence parallelism): then norms and
+additions run on each shard for its own tokens, tokens are gathered before maps that divide outputs,
+and sums over shards leave each shard its own tokens.
 
 Source: Shoeybi et al., "Megatron-LM", arXiv:1909.08053, section 3; Korthikanti et al., "Reducing
 Activation Recomputation in Large Transformer Models", arXiv:2205.05198, section 4.2.
@@ -27,13 +27,13 @@ from dynapipe_hpc.models.sharding.split import Split
 
 
 class ResidualStream:
-    """Residual stream of a micro-batch, which every shard holds whole, or see `SpreadStream`.
+    """Residual stream of a micro-batch, all of it on every shard; `SpreadStream` divides it.
 
     Tensors "of the stream" have the form in which shards hold it, here (rows, tokens, width); other
     tensors have the shape (rows, tokens, ...).
 
     `keys`: Keys of all tokens for dropout, shape (rows, tokens); None to drop nothing. `own_keys`:
-    Keys of the tokens of a tensor of the stream, of its shape without the width.
+    Keys of the tokens that this shard holds, of the shape of a stream tensor without the width.
     """
 
     token_dimension = 1
@@ -44,11 +44,11 @@ class ResidualStream:
         self.keys = self.own_keys = keys
 
     def end(self, hidden: Tensor) -> Tensor:
-        """A tensor that all shards hold, and continue with identically."""
+        """All tokens of a tensor of the stream, for the same further work on all shards."""
         return hidden
 
     def gather(self, hidden: Tensor) -> Tensor:
-        """All tokens, with which each shard continues on its own; sums gradients over shards."""
+        """All tokens, for different work on each shard; backward sums gradients over shards."""
         return copy_to_shards(hidden, self._shards)
 
     def map(self, hidden: Tensor, *maps: "ColumnLinear") -> tuple[Tensor, ...]:
@@ -57,11 +57,11 @@ class ResidualStream:
         return tuple(each(hidden) for each in maps)
 
     def sum(self, part: Tensor) -> Tensor:
-        """The sum over shards of what each computed of all tokens; of the stream."""
+        """The sum over shards of what each computed for all tokens, as a tensor of the stream."""
         return reduce_from_shards(part, self._shards)
 
     def common(self, weight: Tensor) -> Tensor:
-        """A weight that all shards hold, for use with what only one shard computes."""
+        """A weight that all shards hold, for use in work that differs between shards."""
         return copy_to_shards(weight, self._shards)
 
     def rows_of(self, table: Tensor, positions: Tensor | None = None) -> Tensor:
@@ -78,8 +78,8 @@ class ResidualStream:
 class SpreadStream(ResidualStream):
     """Residual stream of which every shard holds an equal part of all tokens.
 
-    Tokens are numbered through all rows, and zeros fill up the last parts. Shape (tokens of a
-    shard, width).
+    Tokens are numbered across all rows, and zeros fill up the last parts. Its tensors have the
+    shape (tokens of a shard, width).
     """
 
     token_dimension = 0
@@ -114,7 +114,7 @@ class SpreadStream(ResidualStream):
         return passed(part, self.own_sum, self.all)
 
     def common(self, weight: Tensor) -> Tensor:
-        return weight  # as gradients of all that shards hold are summed before the update
+        return weight  # gradients of weights that all shards hold are summed before the update
 
     def rows_of(self, table: Tensor, positions: Tensor | None = None) -> Tensor:
         first = self._shards.shard * self.n_own
@@ -132,7 +132,7 @@ class SpreadStream(ResidualStream):
         return gathered[: self._rows * self._tokens].view(self._rows, self._tokens, -1)
 
     def own_sum(self, part: Tensor) -> Tensor:
-        """This shard's tokens of a sum over shards (reduce-scatter)."""
+        """The sum over shards, for this shard's tokens (reduce-scatter)."""
         whole = _filled_up(part.flatten(0, 1), self._shards.n_shards * self.n_own)
         return self._shards.sum_own_over_shards(whole.contiguous())
 
@@ -140,7 +140,7 @@ class SpreadStream(ResidualStream):
 def residual_stream(
     shards: Shards, rows: int, tokens: int, keys: Tensor | None = None
 ) -> ResidualStream:
-    """The stream of a micro-batch of some rows, in the form that the shards have agreed on."""
+    """The residual stream of a micro-batch, in the form that the shards use."""
     if shards.sequence_parallel and shards.n_shards > 1:
         return SpreadStream(shards, rows, tokens, keys)
     return ResidualStream(shards, tokens, keys)
@@ -153,7 +153,7 @@ def _filled_up(tokens: Tensor, n_tokens: int) -> Tensor:
 
 
 class _Map(Function):
-    """Linear maps of gathered tokens; keeps a shard's own tokens only."""
+    """Linear maps of gathered tokens; keeps only the shard's own tokens for backward."""
 
     @staticmethod
     def forward(
@@ -194,8 +194,8 @@ LORA_A, LORA_B = "lora_a", "lora_b"
 class Adapter(nn.Module):
     """Low-rank adapter: the matrices A and B beside a linear map, or beside a block of its outputs.
 
-    One of the two is cut as the map is; every shard holds the whole of the other one, but computes
-    only its own part of that one's gradient, as it sees some inputs or outputs of the map only.
+    One of the two is cut like the map. Every shard holds all of the other matrix, but computes only
+    its part of the sum that is the gradient, as it sees only some inputs or outputs of the map.
 
     `n_inputs`: Numbers per token that go into the map on this shard. `n_outputs`: Numbers per token
     that come out on this shard.
@@ -209,7 +209,7 @@ class Adapter(nn.Module):
         self._scale = lora.scale
 
     def forward(self, low: Tensor) -> Tensor:
-        """Maps the product of A and inputs (..., rank) to what is added to the outputs."""
+        """Maps the product of A and inputs, shape (..., rank), to what is added to the outputs."""
         return linear(low * self._scale, self.lora_b)
 
 
@@ -236,7 +236,7 @@ class Adapters(nn.ModuleDict):
         return [each.lora_a for each in self.values() if isinstance(each, Adapter)]
 
     def added(self, lows: Sequence[Tensor]) -> Tensor:
-        """Sum that the adapters, of which there are some, add to the outputs of the map.
+        """Sum of what the adapters, at least one, add to the outputs of the map.
 
         `lows`: Product of each A and the inputs, each of shape (..., rank).
         """
@@ -253,12 +253,12 @@ class Adapters(nn.ModuleDict):
 
 
 def has_adapters(module: nn.Module) -> bool:
-    """Whether a module holds adapters, beside which all its other weights are frozen."""
+    """Whether a module holds adapters; if so, all its other weights are frozen."""
     return any(isinstance(inner, Adapter) for inner in module.modules())
 
 
 class ShardedLinear(nn.Module):
-    """A linear map of which each shard has a part of the weight, and adapters beside it."""
+    """A linear map whose weight is cut over shards, with adapters beside it."""
 
     def __init__(self, n_inputs: int, n_outputs: int, split: Split, *, bias: bool) -> None:
         super().__init__()
@@ -270,7 +270,7 @@ class ShardedLinear(nn.Module):
     def adapt(self, blocks: Sequence[str], lora: Lora) -> None:
         """Adds uninitialized adapters.
 
-        `blocks`: Names of the blocks of outputs, if each may have an adapter of its own; otherwise
+        `blocks`: Names of the blocks of outputs, if each may have an adapter of its own; if not,
         one name for all outputs.
         """
         (n_outputs, n_inputs), split = self.weight.shape, self.splits["weight"]
@@ -280,23 +280,23 @@ class ShardedLinear(nn.Module):
         self.adapters.add(n_inputs, sizes, split, lora)
 
     def mapped(self, values: Tensor, bias: Tensor | None) -> Tensor:
-        """The outputs that this shard's part of the weight, and adapters, make of (..., inputs)."""
+        """This shard's outputs, by its part of the weight and adapters, of values (..., inputs)."""
         if not self.adapters:
             return linear(values, self.weight, bias)
-        # First, so that a pass that computes again, for what these keep, need not go on to the
-        # weight.
+        # Adapters first, so that recomputation of what they keep can stop before the product with
+        # the weight.
         lows = [linear(values, first) for first in self.adapters.first_weights]
         added = self.adapters.added(lows)
         return linear(values, self.weight, bias) + added
 
 
 class ColumnLinear(ShardedLinear):
-    """A linear map of which each shard computes a part of the outputs.
+    """A linear map that divides its outputs over shards.
 
-    `n_inputs`: Numbers per token that go in, the same on all shards. `n_outputs`: Numbers per token
-    that come out of all shards together, a multiple of `n_blocks` x shards; of one block any
-    number, with zeros after the last. `n_blocks`: Number of blocks of outputs, of each of which
-    every shard computes its part.
+    `n_inputs`: Inputs per token, the same on all shards. `n_outputs`: Outputs per token of all
+    shards together, a multiple of `n_blocks` x shards; with one block any number, as zeros fill up
+    the last shard. `n_blocks`: Number of blocks of outputs; every shard computes a part of each
+    block.
     """
 
     def __init__(
@@ -317,11 +317,11 @@ class ColumnLinear(ShardedLinear):
 
 
 class RowLinear(ShardedLinear):
-    """A linear map of which each shard has a part of the inputs, and all get the outputs.
+    """A linear map that divides its inputs over shards; all shards get the outputs.
 
-    `n_inputs`: Numbers per token that go into all shards together, a multiple of shards.
-    `n_outputs`: Numbers per token that come out, the same on all shards. `bias`: Whether there is
-    one; every shard holds the whole of it.
+    `n_inputs`: Inputs per token of all shards together, a multiple of shards. `n_outputs`: Outputs
+    per token, the same on all shards. `bias`: Whether there is a bias; every shard holds all of
+    it.
     """
 
     def __init__(self, n_inputs: int, n_outputs: int, shards: Shards, *, bias: bool) -> None:
@@ -342,7 +342,7 @@ class RowLinear(ShardedLinear):
 
 
 class TokenEmbedding(nn.Module):
-    """Learned vectors, of which each shard holds those of a range of ids."""
+    """Learned vectors of token ids; each shard holds the vectors of a range of ids."""
 
     def __init__(self, vocab_size: int, width: int, shards: Shards) -> None:
         super().__init__()
@@ -352,7 +352,7 @@ class TokenEmbedding(nn.Module):
         self._shards = shards
 
     def forward(self, tokens: Tensor, stream: ResidualStream) -> Tensor:
-        """Maps ids (rows, tokens) to their vectors; of the stream."""
+        """Maps ids (rows, tokens) to their vectors, as a tensor of the stream."""
         if self._shards.n_shards == 1:
             return functional.embedding(tokens, self.weight)
         rows, is_own = _own_ids(tokens, len(self.weight), self._shards)
@@ -361,7 +361,7 @@ class TokenEmbedding(nn.Module):
 
 
 def _own_ids(ids: Tensor, n_own: int, shards: Shards) -> tuple[Tensor, Tensor]:
-    """Places of ids in this shard's range, 0 for those of others; and which are its own."""
+    """Places of ids in this shard's range, 0 for ids of other shards; and which are its own."""
     places = ids - shards.shard * n_own
     is_own = (places >= 0) & (places < n_own)
     return places * is_own, is_own

@@ -13,9 +13,9 @@ from torch.autograd import Function
 class Shards(Protocol):
     """The ranks over which every layer of a stage is cut, seen from one of them.
 
-    Contract: all shards call alike, in the same order, and get the same bits.
+    Contract: all shards make the same calls in the same order, and get the same bits.
 
-    `shard`: The one that this rank holds. `sequence_parallel`: Whether shards divide the tokens of
+    `shard`: Number of this rank's shard. `sequence_parallel`: Whether shards divide the tokens of
     the residual stream among them.
     """
 
@@ -32,11 +32,11 @@ class Shards(Protocol):
         ...
 
     def sum_own_over_shards(self, values: Tensor) -> Tensor:
-        """This shard's part of the sum (reduce-scatter): of equal parts in the first dimension."""
+        """This shard's part of the sum (reduce-scatter), cut equally along the first dimension."""
         ...
 
     def gather_over_shards(self, values: Tensor) -> Tensor:
-        """The tensors of all shards (all-gather), joined in the first dimension."""
+        """The tensors of all shards (all-gather), joined along the first dimension."""
         ...
 
 
@@ -64,9 +64,9 @@ ONE_SHARD = OneShard()
 
 
 def copy_to_shards(values: Tensor, shards: Shards) -> Tensor:
-    """A tensor that all shards hold, on its way to where each computes with it in its own way.
+    """A tensor that all shards hold, for computation that differs between shards.
 
-    The backward pass adds up what each shard's way contributes to its gradient (the operator f).
+    The backward pass sums over shards what each contributes to the gradient (the operator f).
     """
     if shards.n_shards == 1:
         return values
@@ -74,9 +74,9 @@ def copy_to_shards(values: Tensor, shards: Shards) -> Tensor:
 
 
 def reduce_from_shards(values: Tensor, shards: Shards) -> Tensor:
-    """The sum of what every shard computed; all go on with it in the same way (the operator g).
+    """The sum of what every shard computed, for the same use on all shards (the operator g).
 
-    So in the backward pass each has the sum's gradient, which is that of its own part.
+    In the backward pass, each shard has the sum's gradient, which is also its own part's gradient.
     """
     if shards.n_shards == 1:
         return values
@@ -86,7 +86,7 @@ def reduce_from_shards(values: Tensor, shards: Shards) -> Tensor:
 def passed(
     values: Tensor, forward: Callable[[Tensor], Tensor], backward: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """The result of a function, of whose gradient another one makes that of its input."""
+    """The result of `forward`; `backward` maps the result's gradient to the input's gradient."""
     output: Tensor = _Passed.apply(values, forward, backward)  # type: ignore[no-untyped-call]
     return output
 

@@ -1,4 +1,4 @@
-"""Which part of a weight a shard holds."""
+"""The part of a weight that a shard holds."""
 
 from dataclasses import dataclass
 
@@ -10,10 +10,10 @@ from torch import Tensor, nn
 class Split:
     """Division of a weight into equal shards.
 
-    `n_blocks`: Equal blocks along it, of each of which a shard gets a part: the queries, keys and
-    values of a shard's heads, for example. `whole_size`: Size of the whole weight in that
-    dimension, of one block; the last shards are filled up with zeros where the weight ends. None if
-    shards divide it.
+    `n_blocks`: Number of equal blocks along the dimension; a shard gets a part of each, such as the
+    queries, keys and values of its heads. `whole_size`: Size of the complete weight in that
+    dimension, of one block; beyond its end, zeros fill up the last shards. None if shards divide
+    the size.
     """
 
     dimension: int
@@ -23,19 +23,19 @@ class Split:
     whole_size: int | None = None
 
     def whole_shape(self, shape: torch.Size) -> torch.Size:
-        """The shape of the whole weight, from that of a shard."""
+        """The shape of the complete weight, from the shape of a shard."""
         sizes = list(shape)
         sizes[self.dimension] = self.whole_size or self.n_shards * sizes[self.dimension]
         return torch.Size(sizes)
 
     def own_part(self, shard: Tensor) -> Tensor:
-        """View of the shard held, without what fills it up beyond the end of the weight."""
+        """View of the shard held, without fill beyond the end of the weight."""
         size = shard.shape[self.dimension]
         whole_size = self.whole_size or self.n_shards * size
         return shard.narrow(self.dimension, 0, min(size, max(0, whole_size - self.shard * size)))
 
     def part_of(self, whole: Tensor) -> Tensor:
-        """The shard of a whole weight."""
+        """This shard of a complete weight."""
         if n_padding := -whole.shape[self.dimension] % self.n_shards if self.whole_size else 0:
             shape = list(whole.shape)
             shape[self.dimension] = n_padding
@@ -50,9 +50,9 @@ WHOLE = Split(dimension=0, n_blocks=1, shard=0, n_shards=1)
 
 
 def splits_of(module: nn.Module) -> dict[str, Split]:
-    """Splits of the weights of a module and of those in it, by name, without whole ones.
+    """Splits of the weights of a module and its submodules, by name; uncut weights are left out.
 
-    A module that holds shards has `splits`, by the names of weights in it.
+    A module that holds shards has an attribute `splits`, by the names of its own weights.
     """
     return {
         f"{path}.{name}" if path else name: split

@@ -1,1 +1,1 @@
-"""Decoders of `transformers`, whose layers run as they are: what they hold, compute and need."""
+"""Decoders of `transformers`, whose layers run as they are, and what they compute and need."""

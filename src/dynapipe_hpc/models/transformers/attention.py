@@ -20,13 +20,13 @@ from dynapipe_hpc.models.batch import Batch
 from dynapipe_hpc.models.packed_attention import visible_bias
 
 ATTENTION = "dynapipe_hpc"
-"""Name of the attention in the interface of `transformers`."""
+"""Name of this attention in the attention interface of `transformers`."""
 _UNREAD = frozenset({"position_ids", "use_cache", "output_attentions", "cache_position"})
-"""Arguments that layers pass on, and that change nothing here."""
+"""Arguments that layers pass and that change nothing here."""
 
 
 class Scores(NamedTuple):
-    """Options of scores, see `capped_attention`; None for the default or none."""
+    """Options of scores, see `capped_attention`; None for the default, or for no such option."""
 
     scale: float | None = None
     window: int | None = None
@@ -36,9 +36,9 @@ class Scores(NamedTuple):
 Attend = Callable[[Sequence[Tensor], Scores], Tensor]
 """Attention of query, key and value, shape (rows, heads, tokens, head size)."""
 AttendInLayer = Callable[[Batch, int, Sequence[Tensor], Scores], Tensor]
-"""The same in a layer of a micro-batch."""
+"""Attention in a layer of a micro-batch: takes batch, layer, projections and `Scores`."""
 
-# Not an argument: layers of `transformers` lie between, and not all of them pass on what they get.
+# Not an argument: layers of `transformers` lie between, and some do not pass on their arguments.
 _ATTEND: ContextVar[Attend] = ContextVar("attention")
 
 
@@ -67,7 +67,7 @@ class AttentionReached(Exception):  # noqa: N818 - no error
     """A layer has called attention, with options that are supported.
 
     `window`: Number of keys that a query is to see at most; None for all. `cap`: Soft cap of
-    scores; None for none.
+    scores; None for no cap.
     """
 
     def __init__(self, window: int | None, cap: float | None) -> None:
@@ -78,7 +78,7 @@ class AttentionReached(Exception):  # noqa: N818 - no error
 def reached_attention(layer: Callable[[Attend], object]) -> AttentionReached | None:
     """The first attention that a layer calls, which is not computed; None if it calls none.
 
-    `layer`: Function that runs it with the given attention.
+    `layer`: Function that runs the layer with the given attention.
     """
 
     def reach(_: Sequence[Tensor], scores: Scores) -> Tensor:
@@ -102,7 +102,7 @@ def attention_interface(
     """Attention as `transformers` calls it, inside `attending_by`.
 
     Returns attended values, shape (rows, tokens, heads, head size), and no weights of attention.
-    Raises `InputError`: An option is not among them. Raises `AttentionReached`: Inside
+    Raises `InputError`: An option is not supported. Raises `AttentionReached`: Inside
     `reached_attention`.
     """
     scores = Scores(*(options.pop(n, None) for n in ("scaling", "sliding_window", "softcap")))
@@ -129,12 +129,12 @@ def attention_interface(
 class SdpaCalls(TorchFunctionMode):
     """Mode that replaces torch's attention by this package's, for models that call it.
 
-    They get a tensor in place of a mask: a call with that very tensor is causal, with nothing added
-    to its scores.
+    The models get a marker tensor in place of a mask: a call with that very tensor is causal, with
+    nothing added to its scores.
     """
 
     def __init__(self, mark: Tensor) -> None:
-        """Takes the tensor, of shape (1, 1, 1, 1)."""
+        """Takes the marker tensor, of shape (1, 1, 1, 1)."""
         super().__init__()
         self._mark = mark
 

@@ -37,15 +37,15 @@ from dynapipe_hpc.models.transformers.attention import (
 META = torch.device("meta")
 LAYERS_KEY = "num_hidden_layers"
 FULL = "full_attention"
-"""Kind of layers whose attention sees all tokens before."""
+"""Kind of layers whose attention sees all earlier tokens."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BuiltModel:
     """A causal language model of `transformers`, and where its parts are.
 
-    `calls_sdpa`: Whether its attention calls torch's, not the attention interface.
-    `returns_tuples`: Whether it takes the first of several results of a layer.
+    `calls_sdpa`: Whether it calls torch's attention and not the attention interface.
+    `returns_tuples`: Whether its layers return tuples, of which it takes the first element.
     """
 
     whole: Any
@@ -57,9 +57,9 @@ class BuiltModel:
     returns_tuples: bool
 
     def hold(self, kept: range, *, embedding: bool, head: bool) -> None:
-        """Removes all other layers, and embedding or norm and head where they are not held.
+        """Removes all layers but those kept, and the embedding, or norm and head, if not held.
 
-        The names of what is held stay those of the unsplit model.
+        What remains keeps its names in the unsplit model.
         """
         held = {str(i): self.layers[i] for i in kept}
         setattr(self.decoder, self.layers_name, nn.ModuleDict(held))
@@ -71,13 +71,13 @@ class BuiltModel:
                     setattr(parent, name, None)
 
 
-# While `transformers` builds, it sets torch's default type, and its own verbosity is set: both are
-# those of the process, and what is put back must be what was there before any building.
+# Building sets torch's default type and the verbosity of `transformers`. Both are global to the
+# process, so that threads must not build at once: each puts back what it found.
 _BUILDING = Lock()
 
 
 def build_model(shape: TransformersShape, dtype: torch.dtype) -> BuiltModel:
-    """Builds the model on the device `meta`; what it computes from settings has values."""
+    """Builds the model on the device `meta`; only tensors computed from settings have values."""
     with optional_packages():
         from transformers import AttentionInterface
     AttentionInterface.register(ATTENTION, attention_interface)
@@ -89,7 +89,7 @@ def build_model(shape: TransformersShape, dtype: torch.dtype) -> BuiltModel:
 
 
 def check_rotations(config: Any, max_tokens: int) -> None:
-    """Checks that rows are no longer than the class of `transformers` has short factors for."""
+    """Checks that rows are not longer than those for which `transformers` uses short factors."""
     short = short_tokens(config.to_dict())
     if short is not None and short < max_tokens:
         raise InputError(
@@ -102,7 +102,7 @@ def check_rotations(config: Any, max_tokens: int) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Block in which `transformers` warns of nothing, as every rank would."""
+    """Block in which `transformers` gives no warnings, which every rank would repeat."""
     from transformers.utils import logging
 
     verbosity = logging.get_verbosity()
@@ -122,7 +122,7 @@ def _built(shape: TransformersShape, config: Any, dtype: torch.dtype) -> BuiltMo
     options = {"attn_implementation": attention, **_experts(shape, dtype)}
     try:
         model: Any = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype, **options)
-    except Exception as error:  # whatever its classes make of the settings
+    except Exception as error:  # its classes may raise anything for unusual settings
         pad, n_rows = getattr(config, "pad_token_id", None), shape.vocab_size
         if isinstance(pad, int) and not -n_rows <= pad < n_rows:
             raise InputError(
@@ -141,9 +141,9 @@ def _built(shape: TransformersShape, config: Any, dtype: torch.dtype) -> BuiltMo
 
 
 def _experts(shape: TransformersShape, dtype: torch.dtype) -> dict[str, str]:
-    """Option that computes experts one after another, where torch cannot group them.
+    """Option that computes experts one after another, where torch cannot group their products.
 
-    It groups products in types of up to 32 bits, of matrices whose rows and columns take a
+    Torch groups products of types of up to 32 bits, if rows and columns of the matrices take a
     multiple of 16 bytes.
     """
     sizes = [n for size in shape.tensors.values() if len(size) > 2 for n in size[1:]]
@@ -154,7 +154,7 @@ def _experts(shape: TransformersShape, dtype: torch.dtype) -> dict[str, str]:
 def layer_kinds(shape: TransformersShape) -> list[tuple[TransformersShape, float]]:
     """One model per kind of layer, with layers of that kind only, and the kind's share.
 
-    A layer's kind is its entries in the settings that are lists over layers.
+    A layer's kind consists of its entries in the settings that are lists over layers.
     """
     values = json.loads(shape.settings)
     n, lists = values[LAYERS_KEY], _lists_of_layers(config_of(values).to_dict())
@@ -231,7 +231,7 @@ def _parts(model: Any, shape: TransformersShape, *, calls_sdpa: bool) -> BuiltMo
 def _run_without_layers(
     model: Any, decoder: Any, layers: list[nn.Module], *, layers_name: str, width: int
 ) -> tuple[list[str], list[str], bool]:
-    """Modules with weights before layers, and behind; whether layers' results are tuples."""
+    """Modules with weights before and behind the layers; whether layers must return tuples."""
     order: list[str | int] = []
 
     def passed(index: int, hidden: Tensor, *_: Any, **__: Any) -> Tensor:
@@ -246,7 +246,7 @@ def _run_without_layers(
             continue
         hooks.append(module.register_forward_pre_hook(lambda *_, name=name: order.append(name)))
         for key, weight in module._parameters.items():
-            if weight is not None:  # numbers to compute with; few, as norms have few
+            if weight is not None:  # real numbers to compute with; norms have only few
                 zeros = torch.zeros(weight.shape, dtype=hidden.dtype, device="cpu")
                 module._parameters[key] = nn.Parameter(zeros)
     problems = []
@@ -266,7 +266,7 @@ def _run_without_layers(
                 )
             if output.last_hidden_state.shape == hidden.shape:
                 break
-        except Exception as error:  # whatever its class raises
+        except Exception as error:  # its class may raise anything
             problems.append(f"{type(error).__name__}: {first_line(error)}")
         finally:
             del vars(decoder)[layers_name]
@@ -291,7 +291,7 @@ def unknown_kinds(config: Any) -> set[str]:
 def check_attention(
     model: BuiltModel, index: int, reached: AttentionReached | None, shape: TransformersShape
 ) -> None:
-    """Checks that a layer calls attention, and tells it of the window that its mask would have."""
+    """Checks that a layer calls attention, with the window that its mask would have."""
     config, name = model.whole.config, type(model.layers[index]).__name__
     if reached is None:
         raise InputError(
@@ -344,16 +344,16 @@ def _check_weights(model: BuiltModel, shape: TransformersShape) -> None:
 
 
 def _in_any_layer(name: str, prefix: str) -> str:
-    """Name of a weight with `NUMBER` for that of its layer, as in `tensors`."""
+    """Name of a weight with `NUMBER` in place of its layer's number, as in `tensors`."""
     if not name.startswith(prefix):
         return name
     return f"{prefix}{NUMBER}.{name.removeprefix(prefix).partition('.')[2]}"
 
 
 def materialize(model: BuiltModel) -> None:
-    """Gives weights memory where `torch.empty` makes it, and linear maps of layers adapters.
+    """Gives weights memory, on the device of `torch.empty`, and adapters to layers' linear maps.
 
-    The maps become those of this package: they compute the same.
+    The maps become maps of this package, which compute the same.
     """
     real: dict[nn.Parameter, nn.Parameter] = {}
     like = torch.empty(0)
@@ -376,12 +376,12 @@ def materialize(model: BuiltModel) -> None:
 
 
 def keeping_float64(dtype: torch.dtype) -> AbstractContextManager[Any]:
-    """Block in which models that round to float32 on the way do not, if they have 64 bits."""
+    """Block in which models of 64 bits do not round to float32 on the way."""
     return _KeepFloat64() if dtype == torch.float64 else nullcontext()
 
 
 class _KeepFloat64(TorchFunctionMode):
-    """Mode in which what is asked for in float32 is computed in float64."""
+    """Mode in which conversions to float32 give float64."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is Tensor.float:
@@ -395,12 +395,12 @@ class _KeepFloat64(TorchFunctionMode):
 
 
 class LayerCall:
-    """Stand-in for a layer in a decoder's list, which calls a function in its place."""
+    """Stand-in for a layer in a decoder's list of layers, which calls a function instead."""
 
     def __init__(
         self, layer: nn.Module, call: Callable[..., Tensor], *, returns_tuples: bool
     ) -> None:
-        """Takes the layer, whose settings are read from here, and the function."""
+        """Takes the layer, whose settings can be read from the stand-in, and the function."""
         self._returns_tuples = returns_tuples
         self._settings = {
             name: value for name, value in vars(layer).items() if not name.startswith("_")
@@ -420,7 +420,7 @@ class LayerCall:
 
 
 def head_alone(model: BuiltModel) -> Any:
-    """The model without its decoder: what it computes of hidden states, its inputs, are logits."""
+    """The model without its decoder: its inputs are hidden states, and it computes logits."""
     from transformers.modeling_outputs import MoeModelOutputWithPast
 
     class Given(nn.Module):
@@ -436,7 +436,7 @@ def head_alone(model: BuiltModel) -> Any:
 
 
 def is_plain(alone: Any) -> bool:
-    """Whether the logits of a head are those of its linear map, neither scaled nor capped."""
+    """Whether a head's logits come straight from its linear map, neither scaled nor capped."""
     probe = copy.copy(alone)
     probe.__dict__["_modules"] = {**alone._modules, "lm_head": nn.Identity()}
     values = torch.linspace(-100, 100, 9).view(1, 1, -1)

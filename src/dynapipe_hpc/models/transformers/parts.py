@@ -1,8 +1,8 @@
 """Parts of a decoder of `transformers`: what its layers hold, compute and keep.
 
-Layers run once on the device `meta`, which has shapes but no numbers, in stacks of two depths: what
-the deeper one needs more is that of one layer. Only attention does not run, as its kernels differ
-between devices: a function that keeps what fused kernels keep stands in for it.
+Layers run once on the device `meta`, which has shapes but no numbers, in stacks of two depths: one
+layer's needs are the difference. Only attention does not run, as its kernels differ between
+devices: a stand-in keeps what fused kernels keep.
 """
 
 import math
@@ -45,16 +45,16 @@ from dynapipe_hpc.models.transformers.model import META
 from dynapipe_hpc.models.transformers.stage import TransformersStage
 
 _SIZES = ((1, 512), (1, 1024), (2, 512))
-"""Samples, and tokens of each, of the micro-batches that layers run."""
+"""Micro-batches that layers run: number of samples, and tokens of each."""
 _DEPTHS = (1, 2)
 
 
 def decoder_parts(shape: TransformersShape, dtype: str, *, is_packed: bool) -> Mapping[str, Part]:
     """Parts of each kind: layer, embedding, head.
 
-    A layer is the mean of the kinds that take turns, but for its transient memory, the largest.
+    A layer has the mean needs of all kinds of layers, but the largest transient memory.
     """
-    # 64 bits are as many numbers: what rounds to 32 bits on the way does not then.
+    # In 64 bits, counts of numbers are those of 32 bits, as nothing rounds to 32 bits on the way.
     traced: torch.dtype = getattr(torch, "float32" if dtype == "float64" else dtype)
     rows = _Rows(traced, is_packed=is_packed)
     kinds = [
@@ -96,7 +96,7 @@ class _Needs(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """Kind of the micro-batches that layers run."""
+    """Properties of the micro-batches that layers run."""
 
     dtype: torch.dtype
     is_packed: bool
@@ -107,7 +107,7 @@ class _Rows(NamedTuple):
         return self.is_packed and self.dtype.itemsize < torch.float32.itemsize
 
     def batch(self, size: tuple[int, int], *, has_labels: bool) -> Batch:
-        """A micro-batch of so many samples of equal length."""
+        """A micro-batch of `size`: number of samples, and their equal length."""
         n_samples, n_tokens = size
         shape = (1, n_samples * n_tokens) if self.is_packed else size
         ids = torch.zeros(shape, dtype=torch.int64)
@@ -118,7 +118,7 @@ class _Rows(NamedTuple):
 
 @dataclass
 class _Calls:
-    """Stand-ins of attention and of the products of experts, with what they were called for."""
+    """Stand-ins for attention and for products of experts, with a record of their calls."""
 
     has_flash: bool
     max_tokens: int
@@ -154,10 +154,10 @@ def _mask(n_tokens: int, window: int | None, like: Tensor) -> Tensor | None:
 def _fused(
     query: Tensor, key: Tensor, value: Tensor, *, bias: Tensor | None = None, **_: object
 ) -> Tensor:
-    """Stands in for fused attention; called as `attention`."""
+    """Stands in for fused attention; takes the arguments of `attention`."""
     n_heads = query.shape[1] // key.shape[1]
     if bias is not None and query.dtype.itemsize < torch.float32.itemsize:
-        # No kernel of GPUs takes a bias and groups of heads, see `attention`.
+        # No GPU kernel takes both a bias and grouped queries, see `attention`.
         key, value = (each.repeat_interleave(n_heads, 1) for each in (key, value))
     kept = (query, key, value) if bias is None else (query, key, value, bias)
     attended: Tensor = _FusedAttention.apply(*kept)  # type: ignore[no-untyped-call]
@@ -165,17 +165,17 @@ def _fused(
 
 
 class _FusedAttention(Function):
-    """Keeps what fused attention keeps, but for one number per head and token."""
+    """Keeps what fused attention keeps, except one number per head and token."""
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, *others: Tensor) -> Tensor:
-        attended = torch.empty_like(query)  # as kernels do, with queries' order in memory
+        attended = torch.empty_like(query)  # like kernels, with the memory layout of queries
         ctx.save_for_backward(query, *others, attended)
         return attended
 
 
 class _GroupedProduct(Function):
-    """Keeps what products of experts keep: inputs, if weights are trained."""
+    """Keeps what products of experts keep: their inputs, if weights are trained."""
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, weight: Tensor) -> Tensor:
@@ -184,7 +184,7 @@ class _GroupedProduct(Function):
 
 
 class _ExpertProducts(TorchFunctionMode):
-    """Mode in which grouped products, which `meta` has in one type only, are stood in for."""
+    """Mode that replaces grouped products, which `meta` supports in one type only."""
 
     def __init__(self, calls: _Calls) -> None:
         super().__init__()
@@ -280,7 +280,7 @@ def _fitted(values: Sequence[float], window: float = math.inf) -> Amount:
 
 
 def _mean(amounts: Sequence[tuple[Amount, float]]) -> Amount:
-    """The mean, rounded up: a mask in some of the layers is not nothing."""
+    """The mean, rounded up, so that a mask in only some layers does not become 0."""
     columns = zip(*([share * each for each in amount] for amount, share in amounts), strict=True)
     return Amount(*(math.ceil(round(sum(column), 6)) for column in columns))
 
@@ -300,5 +300,5 @@ def _ends(shape: TransformersShape, rows: _Rows) -> Mapping[str, Part]:
     norm, logits = parts[HEAD].blocks
     head = _run(shape, rows, size, 0, last=True)
     n_kept = round(head.kept_bytes / (math.prod(size) * rows.dtype.itemsize))
-    kept = Amount(width + n_kept)  # what enters, too
+    kept = Amount(width + n_kept)  # with the norm's input
     return {**parts, HEAD: replace(parts[HEAD], blocks=(replace(norm, kept=kept), logits))}

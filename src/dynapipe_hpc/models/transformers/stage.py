@@ -54,15 +54,15 @@ class _Pass:
 
 
 class TransformersStage(StageOfFamily):
-    """Pipeline stage of a decoder of `transformers`, which computes all that is not attention.
+    """Pipeline stage of a decoder of `transformers`, which computes everything but attention.
 
-    Every stage calls the forward pass of the decoder, in which other stages' layers stand for
-    nothing: so embeddings, positions and whatever else layers are given are those of
-    `transformers`, made once per micro-batch.
+    Every stage calls the forward pass of the decoder, in which layers of other stages do nothing.
+    So embeddings, positions and all other inputs of layers come from `transformers`, made once per
+    micro-batch.
     """
 
     def build(self, shape: ModelShape, layers: range, shards: Shards) -> None:
-        """Keeps the stage's own layers of the model, and embedding or norm and head at its ends.
+        """Keeps the stage's own layers, and the embedding, or norm and head, if the stage has them.
 
         If the head is tied, the last stage holds a copy of the vectors of tokens.
         """
@@ -71,7 +71,7 @@ class TransformersStage(StageOfFamily):
         with UnsetWeights(dtype, META), keeping_float64(dtype):
             model = build_model(shape, dtype)
         self._keeping_float64 = partial(keeping_float64, dtype)
-        # In place of a mask, of models that call torch's attention.
+        # Marker in place of a mask, for models that call torch's attention.
         self._mark = torch.empty(1, 1, 1, 1).zero_() if model.calls_sdpa else None
         self._attention: Callable[[], AbstractContextManager[Any]] = (
             nullcontext if self._mark is None else partial(SdpaCalls, self._mark)
@@ -83,7 +83,7 @@ class TransformersStage(StageOfFamily):
         model.hold(layers, embedding=has_embedding, head=self.is_last)
         materialize(model)
         self._take_over(model)
-        # Not as modules: the parts of these models are the stage's already.
+        # In tuples, not as modules: the parts of these models already belong to the stage.
         self._model = (model,)
         with _refusing_errors(shape):
             self._head = (_Head(model, shape, shards),) if self.is_last else ()
@@ -119,7 +119,7 @@ class TransformersStage(StageOfFamily):
             )
             for i, layer in enumerate(model.layers)
         ]
-        # Found before the modules of the same name, which are the layers that are held.
+        # An attribute is found before the module of the same name, which holds this stage's layers.
         vars(model.decoder)[model.layers_name] = calls
 
     @torch.no_grad()
@@ -155,11 +155,11 @@ class TransformersStage(StageOfFamily):
     def _layer(
         self, index: int, layer: nn.Module | None, hidden: Tensor, *args: Any, **kwargs: Any
     ) -> Tensor:
-        """Hidden states after a layer; as they are if another stage holds it."""
+        """Hidden states after a layer; unchanged if another stage holds it."""
         current = self._current
         assert current is not None  # noqa: S101 - layers run inside `_decoded`
         if index == self._layers.start and current.activation is not None:
-            hidden = current.activation  # not what the decoder has made of it
+            hidden = current.activation  # the decoder may have changed its input
         if layer is not None:
 
             def run(attend: Attend, hidden: Tensor) -> Tensor:
@@ -170,7 +170,7 @@ class TransformersStage(StageOfFamily):
 
             if current.probed is None:
                 alone = partial(run, partial(self.attend, current.batch, index))
-                is_again = current.recompute is Recompute.FULL  # or nothing of it is
+                is_again = current.recompute is Recompute.FULL  # no other mode recomputes anything
                 hidden = recomputed(alone, hidden) if is_again else alone(hidden)
             else:
                 reached = reached_attention(partial(run, hidden=hidden))
@@ -189,7 +189,7 @@ def _refusing_errors(shape: TransformersShape) -> Iterator[None]:
         raise
     except Exception as error:
         if torch.empty(0).is_meta:
-            raise  # for estimates, which name another way
+            raise  # for estimates, whose message names another way
         raise InputError(
             f"a {shape.model_type} with these settings does not run: {type(error).__name__}: "
             f"{first_line(error)}; choose another model, or, if transformers alone cannot run it "
@@ -208,7 +208,7 @@ class _StageEnd(Exception):  # noqa: N818 - no error
 class _Head:
     """Head of a model: logits as `transformers` computes them, and losses.
 
-    Logits that are scaled or capped are computed for some tokens at a time, and again in backward.
+    Scaled or capped logits are computed for some tokens at a time, and recomputed in backward.
     """
 
     def __init__(self, model: BuiltModel, shape: TransformersShape, shards: Shards) -> None:
