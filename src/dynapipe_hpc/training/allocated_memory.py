@@ -20,7 +20,7 @@ many sizes, receive buffers and sent tensors, which plans do not count."""
 class AllocatedMemory:
     """Account of a GPU's activations: memory that torch's allocator hands out in an iteration.
 
-    It includes memory that passes need only while they run, and buffers of transfers, and costs no
+    It includes memory that passes need only while they run and buffers of transfers, and takes no
     time.
 
     `has_transient`: True; see `ActivationMemory`.
@@ -35,7 +35,7 @@ class AllocatedMemory:
 
     @property
     def peak_bytes(self) -> int:
-        """Peak since the last `restart`, minus what was allocated then, in bytes."""
+        """Peak since the last `restart`, minus the memory allocated at that time, in bytes."""
         return torch.cuda.max_memory_allocated(self._device) - self._before
 
     def keep(self, microbatch: int, tensor: Tensor) -> None:

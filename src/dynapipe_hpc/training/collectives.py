@@ -21,8 +21,8 @@ class Collectives(Shards, Protocol):
 
     Contract: all ranks of a group get bitwise equal results.
 
-    `replica`, `stage`: Those that this rank belongs to. `sums_beside_work`: Whether sums that were
-    started overlap with the rank's computation.
+    `replica`, `stage`: Numbers of this rank's replica and stage. `sums_beside_work`: Whether sums
+    that were started overlap with the rank's computation.
     """
 
     replica: int
@@ -40,11 +40,11 @@ class Collectives(Shards, Protocol):
         ...
 
     def sum_share_over_replicas(self, values: Tensor) -> None:
-        """Reduce-scatter: replaces only this replica's share of `values`, with its sum."""
+        """Reduce-scatter: replaces this replica's share of `values`, and only it, with its sum."""
         ...
 
     def gather_shares(self, values: Tensor) -> None:
-        """All-gather: replaces every share of `values` with that of its replica."""
+        """All-gather: replaces every share of `values` with its replica's values."""
         ...
 
     def sum_within_replica(self, values: Tensor) -> None:
@@ -52,7 +52,7 @@ class Collectives(Shards, Protocol):
         ...
 
     def sum_over_copies(self, values: Tensor, stages: Sequence[int]) -> None:
-        """Reduce: sums values of tied weights over stages of this replica, on the first of them.
+        """Reduce: sums values of tied weights over stages of this replica, onto the first stage.
 
         Args:
             values: Contiguous, one-dimensional tensor; replaced on the first stage only.

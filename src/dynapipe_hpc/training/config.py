@@ -12,7 +12,7 @@ Objective = Literal["cross_entropy", PreferenceObjective]
 Schedule = Literal["cosine", "linear", "constant"]
 MAX_ITERATIONS = 10**7
 LENGTHS = ("iterations", "epochs", "tokens")
-"""Keys of which exactly one says how long training takes."""
+"""Keys that say how long training takes, of which exactly one must be set."""
 _Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -53,14 +53,14 @@ class TrainingConfig(ConfigTable):
         iterations: Number of optimizer steps; None if `epochs` or `tokens` is given instead.
         epochs: Number of times that training visits the samples, from which the number of
             iterations follows.
-        tokens: Number of tokens of the samples that training visits, from which the number of
-            iterations follows.
-        objective: What is trained: "cross_entropy" of tokens; or, of preference pairs, direct
-            preference optimization by the loss "dpo" or "ipo" against the model before training.
+        tokens: Number of tokens that training visits, from which the number of iterations
+            follows.
+        objective: Loss that is trained: "cross_entropy" of tokens, or the loss "dpo" or "ipo" of
+            preference pairs (direct preference optimization), against the model before training.
         preferences: Settings of the losses of preference pairs.
         seed: Seed of the initial weights and of dropout.
         init_optimizer: Whether a run that begins with the weights of a checkpoint
-            (`model.init_from`) also takes over AdamW's moments that are in it. The learning rate
+            (`model.init_from`) also takes over AdamW's moments from it. The learning rate
             schedule begins with its first step in any case.
         dtype: Type of weights, activations and gradients. With bfloat16 and float16, gradients are
             accumulated, and weights are kept and updated, in float32; float16 uses loss scaling.
@@ -73,12 +73,12 @@ class TrainingConfig(ConfigTable):
         decay_iterations: Step at which the learning rate reaches its minimum, where it stays; None
             for the last step. If it is set, `iterations` may be raised later without changing the
             learning rate of any step.
-        decay_length: Number of steps of the decay, before which the learning rate stays at its
-            highest (warmup-stable-decay); None for all steps after the warm-up.
+        decay_length: Number of steps of the decay; between warm-up and decay, the learning rate
+            stays at its highest (warmup-stable-decay). None for all steps after the warm-up.
         min_learning_rate_ratio: Minimum learning rate as a share of `learning_rate`.
         weight_decay: Weight decay of the weights that `decay` names.
-        decay: Weights that decay: "matrices" (neither norms nor biases, including relative ones)
-            or "all".
+        decay: Weights that decay: "matrices" (no norms and no biases, not even relative biases) or
+            "all".
         betas: Decay rates of AdamW's averages of gradients and of their squares.
         clip_norm: Largest norm of the complete model's gradient; a larger gradient is scaled down
             to it. 0 for no limit.
@@ -135,10 +135,10 @@ class TrainingConfig(ConfigTable):
         return self.iterations
 
     def of_length(self, n_iterations: int) -> Self:
-        """The same with a number of iterations in place of epochs or tokens.
+        """The same table with a number of iterations in place of epochs or tokens.
 
         Raises:
-            ValidationError: Warm-up or decay are longer.
+            ValidationError: Warm-up or decay takes more iterations.
         """
         changes = dict.fromkeys(LENGTHS) | {"iterations": n_iterations}
         return type(self).model_validate({**self.model_dump(), **changes})

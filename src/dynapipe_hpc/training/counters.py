@@ -8,7 +8,7 @@ class Counters:
     """Counters of the optimizer: the part of the state that is not per weight.
 
     `n_updates`: Number of steps that were not skipped, as AdamW counts them. `n_skipped_steps`:
-    Number of consecutive skipped steps that a smaller scale would not have helped.
+    Number of consecutive skipped steps for which a smaller scale would not have helped.
     """
 
     n_steps: int

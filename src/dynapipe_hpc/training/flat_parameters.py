@@ -1,4 +1,4 @@
-"""Flat buffers: the weights of a module in one, and their gradients in another."""
+"""Flat buffers: one with all weights of a module, and one with their gradients."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from dynapipe_hpc.models.deferred_weights import add_up_in
 from dynapipe_hpc.models.sharding.split import WHOLE, Split, splits_of
 
-# In numbers. No vector register spans two shares, so results do not depend on sharing.
+# In numbers. No vector register spans two shares, so results do not depend on the division.
 ALIGNMENT = 64
 
 
@@ -27,7 +27,7 @@ class FlatView:
 class Segment:
     """Numbers that belong to consecutive weights in `FlatParameters`.
 
-    `start`: Index of the first of those weights. `values`: Numbers, shape (n,), not a copy.
+    `start`: Index of the first of these weights. `values`: Numbers, shape (n,), not a copy.
     """
 
     start: int
@@ -42,15 +42,15 @@ class FlatParameters:
     """Flat buffers, of which a module's weights and gradients are views.
 
     This way one call updates all weights, or sums over replicas, measures, scales or clears all
-    gradients. Weights that decay come first, then the others, then zeros that fill up equal
-    shares. Weights that all shards of a stage hold are contiguous.
+    gradients. Weights that decay come first, then all other weights, then zeros that make shares
+    equal. Weights that all shards of a stage hold are contiguous.
 
     Matrices decay; vectors, norms and relative biases do not, as in the trainer of `transformers`.
 
     `weights`: Weights, shape (n,), of the type of the parameters. `gradients`: Gradients, shape
-    (n,), of the same type, or float32 if that has 16 bits. `n_decaying`: Index of the end of the
-    weights that decay, rounded up to `ALIGNMENT`. `views`: Locations of the weights, in the order
-    of the module.
+    (n,), of the same type, or float32 if that type has 16 bits. `n_decaying`: Index of the end of
+    the weights that decay, rounded up to `ALIGNMENT`. `views`: Locations of the weights, in the
+    order of the module.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class FlatParameters:
 
 
 def _matrices(module: nn.Module) -> set[str]:
-    """Names of the parameters that decay; those of norms may have an axis of heads."""
+    """Names of the parameters that decay; norms do not, even if they have two axes (of heads)."""
     return {
         f"{path}.{name}".lstrip(".")
         for path, each in module.named_modules()

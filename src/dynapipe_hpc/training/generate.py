@@ -1,4 +1,4 @@
-"""Generation of text by a whole model in one process, for a look at what it has learned."""
+"""Generation of text by a complete model in one process, to see what it has learned."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -29,8 +29,8 @@ def logits_of(
     """Logits after each token, shape (tokens, vocabulary).
 
     `tokens`: Ids of a decoder's row, the start token included; at least one. `source`: Ids that an
-    encoder reads; None for a model without one. `kv_cache`: Tokens before these, of a model without
-    an encoder, to which these are added; None if there are none and none will follow.
+    encoder reads; None for a model without one. `kv_cache`: Keys and values of earlier tokens, to
+    which these are added, for a model without an encoder; None if these are all its tokens.
     """
     batch = _batch_of(tokens)
     if source is not None:
@@ -51,15 +51,15 @@ def _batch_of(tokens: Sequence[int]) -> Batch:
 _OLDER = ("vocab.json", "merges.txt")
 
 Choose = Callable[[Tensor], int]
-"""Function that chooses an id by the logits of all ids."""
+"""Function that chooses a token id from the logits of all ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """Choice of the next token.
 
-    `temperature`: Divisor of logits; 0 for the likeliest token. `top_p`: Share of the probability
-    that the tokens to choose from have together, the likeliest first (nucleus sampling). Source:
+    `temperature`: Divisor of logits; 0 for the likeliest token. `top_p`: Total probability of the
+    tokens to choose from, which are the likeliest ones (nucleus sampling). Source:
     Holtzman et al., "The Curious Case of Neural Text Degeneration", arXiv:1904.09751.
     """
 
@@ -75,7 +75,7 @@ class Sampling:
             if self.temperature == 0:
                 return int(logits.argmax())
             shares, ids = (logits.double() / self.temperature).softmax(-1).sort(descending=True)
-            shares[shares.cumsum(-1) - shares >= self.top_p] = 0  # never the likeliest
+            shares[shares.cumsum(-1) - shares >= self.top_p] = 0  # never the likeliest token's
             return int(ids[torch.multinomial(shares, 1, generator=generator)])
 
         return choose
@@ -137,13 +137,13 @@ def continued(
     *,
     end_ids: Collection[int],
 ) -> Iterator[int]:
-    """Tokens that a model writes, one after another, up to one that ends.
+    """Tokens that a model writes, one after another, until it writes an end token.
 
-    Models whose samples may be cut into slices keep keys and values of earlier tokens; in others
-    every token takes a pass over all before it.
+    Models whose samples may be cut into slices keep keys and values of earlier tokens; in other
+    models every token takes a pass over all tokens before it.
 
-    `source`: Tokens that an encoder reads; None for a model without one. `end_ids`: Tokens after
-    which nothing follows; they are not among those that are written.
+    `source`: Tokens that an encoder reads; None for a model without one. `end_ids`: Tokens that end
+    the text; they are not returned.
     """
     read, kv_cache = list(tokens), KeyValueCache() if stage.has_kv_cache else None
     while (token := choose(logits_of(stage, read, source, kv_cache)[-1])) not in end_ids:

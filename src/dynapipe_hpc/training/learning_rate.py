@@ -18,9 +18,9 @@ DECAYS: Mapping[Schedule, Callable[[float], float]] = {
 def learning_rate(step: int, config: TrainingConfig) -> float:
     """Learning rate of a step, counted from 0: a linear warm-up, a plateau if any, then a decay.
 
-    It reaches `config.learning_rate` at the last step of the warm-up and
-    `config.min_learning_rate_ratio` of that at the last step of the decay, where it stays. The
-    plateau of "cosine" and "linear" is what `config.decay_length` leaves between warm-up and decay.
+    It reaches `config.learning_rate` at the last step of the warm-up and, at the last step of the
+    decay, `config.min_learning_rate_ratio` times that, where it stays. With "cosine" and "linear",
+    the plateau is the steps that `config.decay_length` leaves between warm-up and decay.
 
     Source: The plateau: Hu et al., "MiniCPM", arXiv:2404.06395, section 4 (warmup-stable-decay).
     """
@@ -50,7 +50,7 @@ def describe_longer(config: TrainingConfig) -> str:
 
 
 def describe_change(step: int, earlier: TrainingConfig, config: TrainingConfig) -> str:
-    """Message on how a new configuration changes the learning rate of a step; empty if not."""
+    """Message on how a new configuration changes a step's learning rate; empty if unchanged."""
     before, now = learning_rate(step, earlier), learning_rate(step, config)
     if before == now:
         return ""

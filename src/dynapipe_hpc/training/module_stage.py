@@ -184,13 +184,13 @@ class ModuleStage:
     def backward(self, index: int, gradient: Tensor | None) -> Tensor | None:
         """Accumulates weight gradients and frees the graph; returns the gradient of the input.
 
-        Of a split pass, the weights of linear maps wait, and what their gradients are computed of
-        is kept: the inputs of the maps and the gradients of their outputs.
+        In a split pass, weight gradients of linear maps wait, and what they are computed from is
+        kept: the inputs of the maps and the gradients of their outputs.
         """
         activation, output = self._graphs.pop(index)
         if gradient is None:  # the loss
             gradient = torch.full_like(output, self._optimizer.loss_scale.value)
-        if output.requires_grad:  # not if all that has run is frozen
+        if output.requires_grad:  # False if everything so far is frozen
             run_backward(output, gradient)
         self._memory.release(index)
         self._sliced.forget_if_done(index)
@@ -227,10 +227,10 @@ class ModuleStage:
     ) -> int:
         """Runs a micro-batch forward and backward between iterations; weights stay as they are.
 
-        `microbatch`: The micro-batch, which is no slice. `shape`: Shape of the activation that the
-        stage before sends, in place of which it gets zeros; None on the first stage.
+        `microbatch`: The micro-batch, without slices. `shape`: Shape of the activation that the
+        stage before would send, replaced by zeros here; None on the first stage.
         `split_backward`: Whether gradients of weights have a pass of their own. Returns the peak of
-        its memory in bytes, see `ActivationMemory`. Raises `MemoryError`: The device lacks the
+        its memory in bytes, see `ActivationMemory`. Raises `MemoryError`: The device has too little
         memory.
         """
         weights = self._optimizer.parameters.weights
@@ -268,9 +268,9 @@ class ModuleStage:
 
 
 class SlicedSamples:
-    """Keys and values of sliced samples, from the first slice's forward pass to the last use.
+    """Keys and values of sliced samples, from the first slice's forward pass to their last use.
 
-    In training that is the first slice's backward pass, as it comes after those of all others.
+    In training, the last use is the first slice's backward pass, which comes after all others.
     """
 
     def __init__(self) -> None:

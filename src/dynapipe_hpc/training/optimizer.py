@@ -21,7 +21,7 @@ from dynapipe_hpc.training.tied_copies import NOTHING_TIED, Tied, TiedCopies, bo
 
 
 class ZeroPartition:
-    """Part of flat buffers that a replica updates: one of equal parts with ZeRO-1, otherwise all.
+    """Part of flat buffers that a replica updates: one of equal parts with ZeRO-1, all without.
 
     `is_part`: Whether replicas divide the state among them (ZeRO-1). `n_parts`: Number of equal
     parts into which flat buffers can be divided, one per replica. Source: Rajbhandari et al.,
@@ -34,23 +34,23 @@ class ZeroPartition:
         self._collectives = collectives
 
     def part_of(self, values: Tensor) -> Tensor:
-        """View of the part of a flat buffer that belongs to the share."""
+        """View of this replica's part of a flat buffer."""
         return values.chunk(self.n_parts)[self._collectives.replica] if self.is_part else values
 
     def first(self, values: Tensor) -> int:
-        """Index in a flat buffer of the first number of the share."""
+        """Index in a flat buffer of the first number of this replica's part."""
         n = len(values) // self.n_parts
         return self._collectives.replica * n if self.is_part else 0
 
     def sum_gradients(self, gradients: Tensor) -> None:
-        """Sums the share's gradients over replicas: reduce-scatter, or all-reduce without ZeRO."""
+        """Sums the part's gradients over replicas: reduce-scatter, or all-reduce without ZeRO."""
         if self.is_part:
             self._collectives.sum_share_over_replicas(gradients)
         else:
             self._collectives.sum_over_replicas(gradients)
 
     def gather(self, weights: Tensor) -> None:
-        """All-gather: replaces the parts of all other replicas with theirs."""
+        """All-gather: replaces every part with its replica's values; nothing without ZeRO."""
         if self.is_part:
             self._collectives.gather_shares(weights)
 
@@ -60,8 +60,8 @@ class ZeroPartition:
         The order of the sum is the same with and without ZeRO, so dividing the state changes no
         bit.
 
-        `number_of`: Function that computes the number (float64 scalar) of one part of it. Returns
-        the sum, shape (1,), float64.
+        `number_of`: Function that computes the number (float64 scalar) of one part. Returns the
+        sum, shape (1,), float64.
         """
         n = len(values) // self.n_parts
         own_parts = [self._collectives.replica] if self.is_part else range(self.n_parts)
@@ -90,8 +90,8 @@ class LossScale:
     types it is one. All ranks see the same norms, so they hold the same scale.
 
     `value`: Current scale, a power of two, so that scaling does not round. `n_steps`: Number of
-    steps since it last changed. `n_skipped`: Number of consecutive skipped steps that a smaller
-    scale would not have helped.
+    steps since it last changed. `n_skipped`: Number of consecutive skipped steps for which a
+    smaller scale would not have helped.
     """
 
     def __init__(self, dtype: torch.dtype, may_skip: int = 0) -> None:
@@ -156,7 +156,7 @@ class PendingStep:
     loss_scale: LossScale
 
     def read(self) -> Step:
-        """The result, for which this waits; to be called once, before the next backward pass.
+        """Waits for the result and returns it; call it once, before the next backward pass.
 
         Raises `DivergedError`: A gradient is not a finite number, no smaller loss scale can help,
         and no further update may be skipped.
@@ -174,11 +174,11 @@ EPSILON = 1e-8
 
 
 class AdamW:
-    """AdamW on consecutive weights, of which the first are matrices.
+    """AdamW on consecutive weights, matrices first.
 
     With the same state, number of updates and gradients, an update gives the same bits. The class
-    of `torch.optim` calls the same kernel, but imports torch's compiler: seconds of processor time
-    at the start of every rank.
+    in `torch.optim` calls the same kernel, but imports torch's compiler, which takes seconds of
+    processor time at the start of every rank.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class AdamW:
         self._config = config
         self._weights, self._gradients = weights, gradients
         self._sizes = [n_matrices, len(weights) - n_matrices]
-        # The kernel counts the updates of each group by itself.
+        # The kernel counts the updates of each group separately.
         self._n_updates = torch.zeros(2, dtype=torch.float32, device=weights.device)
 
     @property
@@ -202,7 +202,7 @@ class AdamW:
 
     @cached_property
     def _state(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Weights and moments; the latter exist from their first use, as a profile has none."""
+        """Weights and moments; moments exist from their first use, as profiles never use them."""
         return self._weights, torch.zeros_like(self._weights), torch.zeros_like(self._weights)
 
     @cached_property
@@ -211,7 +211,7 @@ class AdamW:
         return list(zip(*pieces, self._n_updates, strict=True))
 
     def state(self, first: int) -> FlatState:
-        """Weights and moments, of which `first` is the index of the first in the flat buffer."""
+        """Weights and moments; `first` is the index of their first number in the flat buffer."""
         kinds = zip(STATE_KINDS, self._state, strict=True)
         return {kind: Segment(first, values) for kind, values in kinds}
 
@@ -240,13 +240,13 @@ class AdamW:
             )
 
 
-_PIECE = 1 << 24  # numbers whose norm is computed at once
+_PIECE = 1 << 24  # most numbers whose norm is computed at once
 
 
 def square_sum(
     parameters: FlatParameters, share: ZeroPartition, collectives: Collectives
 ) -> Tensor:
-    """Squared norm of the model's gradient, a float64 scalar; all ranks of a replica together."""
+    """Squared norm of the model's gradient, float64 scalar; called by all ranks of a replica."""
     total = share.sum_by_part(
         parameters.gradients, partial(_square_sum_of, parameters, collectives.shard)
     )
@@ -255,7 +255,7 @@ def square_sum(
 
 
 def _square_sum_of(parameters: FlatParameters, shard: int, extent: slice) -> Tensor:
-    """Squared norm of some gradients; weights that all shards hold count on the first only."""
+    """Squared norm of some gradients; weights on all shards count only on the first shard."""
     gradients, unsplit = parameters.gradients, parameters.unsplit
     if shard == 0:
         return _square_sum(gradients[extent])
@@ -274,11 +274,11 @@ def _square_sum(values: Tensor) -> Tensor:
 
 
 class Optimizer:
-    """AdamW on the weights of one stage, with clipping by the norm of the model.
+    """AdamW on the weights of one stage, with clipping by the norm of the model's gradient.
 
-    16-bit weights are rounded from float32 weights that it keeps. Its state may be divided among
-    replicas (ZeRO-1): each of them then updates its share of the weights, and an all-gather
-    distributes the results.
+    16-bit weights are rounded from float32 weights that the optimizer keeps. Its state may be
+    divided among replicas (ZeRO-1): each replica then updates its share of the weights, and an
+    all-gather distributes the results.
     """
 
     def __init__(
@@ -304,7 +304,7 @@ class Optimizer:
         self._early = _early_sums(module, self.parameters, collectives, tied, share=self._share)
         self._weights = self._share.part_of(self.parameters.weights)
         self._gradients = self._share.part_of(self.parameters.gradients)
-        # The same memory, unless the weights have 16 bits.
+        # The same memory as the weights, unless these have 16 bits.
         self._exact_weights = self._weights.to(self._gradients.dtype)
         n_decaying = min(max(self.parameters.n_decaying - self._first, 0), len(self._gradients))
         self._adamw = AdamW(self._exact_weights, self._gradients, n_decaying, config)
@@ -337,7 +337,7 @@ class Optimizer:
     def step(self) -> PendingStep:
         """Starts a step: clips gradients, updates the weights, clears gradients.
 
-        The update is skipped if a gradient overflowed on any rank. The device decides that, and
+        The update is skipped if a gradient overflowed on any rank. The device decides this, and
         the host does not wait for it.
         """
         norm = square_sum(self.parameters, self._share, self._collectives).sqrt()
@@ -399,10 +399,10 @@ def _early_sums(
     *,
     share: ZeroPartition,
 ) -> OverlappedGradientReduce | None:
-    """Overlapped all-reduce if the collectives support it and gradients are not shared; or None.
+    """Overlapped all-reduce; None if not supported, with ZeRO, and with tensor-parallel shards.
 
     ZeRO shares do not end at layer boundaries. With tensor-parallel shards, backward passes sum
-    activations, and NCCL may deadlock if operations of overlapping groups start in another order.
+    activations, and NCCL may deadlock if ranks start sums of overlapping groups in another order.
     """
     is_simple = not share.is_part and collectives.n_shards == 1
     if collectives.n_replicas == 1 or not (is_simple and collectives.sums_beside_work):

@@ -1,4 +1,4 @@
-"""Direct preference optimization: losses of pairs of answers, and what they say of a model.
+"""Direct preference optimization: losses of pairs of answers, and statistics of the pairs.
 
 Source: Rafailov et al., "Direct Preference Optimization", arXiv:2305.18290, equation 7; with
 smoothed labels: Mitchell, "A note on DPO with noisy preferences", 2023; IPO: Azar et al.,
@@ -25,8 +25,8 @@ class PreferenceNumbers(NamedTuple):
     """Sums over preference pairs.
 
     `chosen_reward`: Reward of chosen answers: beta times the log-ratio of model and reference.
-    `kl`: Half of the mean of both squared log-ratios: an estimate of the divergence from the
-    reference, for answers drawn from the model.
+    `kl`: Half of the mean of both answers' squared log-ratios: an estimate of the divergence from
+    the reference, for answers drawn from the model.
     """
 
     chosen_reward: float = 0.0
@@ -38,7 +38,7 @@ class PreferenceNumbers(NamedTuple):
 
     @classmethod
     def from_pairs(cls, log_probs: Tensor, ratios: Tensor, beta: float) -> Tensor:
-        """The numbers as a tensor, on the device."""
+        """The sums as a tensor on the device of the pairs."""
         columns = (
             *(beta * ratios).unbind(1),
             (ratios[:, 0] > ratios[:, 1]).to(ratios.dtype),
@@ -81,12 +81,12 @@ class PreferenceLoss:
         references: Tensor | FloatArray,
         device: torch.device | None = None,
     ) -> None:
-        """Compares with a reference, shape (n_samples, 2)."""
+        """Takes the reference's log-probabilities of answers, shape (n_samples, 2)."""
         self._config, self._references = config, torch.as_tensor(references, device=device)
         self._numbers = self._references.new_zeros(len(PreferenceNumbers._fields))
 
     def loss(self, token_losses: Tensor, labels: Labels) -> Tensor:
-        """A scalar, in float64."""
+        """The loss of a micro-batch, a float64 scalar."""
         pairs = pairs_of(labels)
         log_probs, lengths = answer_sums(token_losses, labels, pairs)
         references = self._references.index_select(0, pairs.sample_ids)
@@ -105,7 +105,7 @@ class AnswerLogProbs(SampleTable):
     """Log-probabilities of chosen and of rejected answers, for an evaluation or a reference."""
 
     def loss(self, token_losses: Tensor, labels: Labels) -> Tensor:
-        """The table of a micro-batch, with zeros for the samples of others."""
+        """The table of a micro-batch, with zeros for samples of other micro-batches."""
         pairs = pairs_of(labels)
         log_probs, _ = answer_sums(token_losses, labels, pairs)
         return self.zeros().index_copy_(1, self.columns_of(pairs.sample_ids), log_probs.t())
@@ -117,7 +117,7 @@ def losses_of_tables(
     lengths: Sequence[tuple[int, int]],
     config: PreferenceLossConfig,
 ) -> tuple[FloatArray, PreferenceNumbers]:
-    """Losses of evaluated pairs, and the number of pairs; see `pair_losses`."""
+    """Losses of evaluated pairs, and their `PreferenceNumbers`; see `pair_losses`."""
     losses, numbers = pair_losses(
         torch.tensor(log_probs),
         torch.tensor(references),
@@ -128,7 +128,7 @@ def losses_of_tables(
 
 
 def pairs_of(labels: Labels) -> PreferencePairs:
-    """The preference pairs of a micro-batch, which must have some."""
+    """The preference pairs of a micro-batch; raises an error if it has none."""
     if labels.pairs is None:
         raise ValueError("a loss of preferences needs a micro-batch of preference pairs")
     return labels.pairs

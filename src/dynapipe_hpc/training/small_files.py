@@ -1,4 +1,4 @@
-"""Small files of a Hugging Face model that travel along with its weights, and token ids in them."""
+"""Small files of a Hugging Face model that accompany its weights, and token ids in them."""
 
 import json
 import shutil
@@ -15,9 +15,9 @@ CONFIG = "config.json"
 GENERATION_CONFIG = "generation_config.json"
 ADAPTER_CONFIG, ADAPTER_MODEL = "adapter_config.json", "adapter_model.safetensors"
 CARRIED = "huggingface"
-"""Folder of a checkpoint or a run that holds them."""
+"""Name of the folder, in a checkpoint or a run, that holds the small files."""
 TEMPLATES = "additional_chat_templates"
-"""Folder of chat templates that have names."""
+"""Name of the folder of named chat templates."""
 NAMES = (
     CONFIG,
     GENERATION_CONFIG,
@@ -40,7 +40,7 @@ NAMES = (
 
 
 def copy_small_files(source: Path, target: Path) -> None:
-    """Copies existing small files into `target`, and makes it."""
+    """Copies existing small files into `target`, a folder that it creates."""
     templates = [f"{TEMPLATES}/{path.name}" for path in (source / TEMPLATES).glob("*.jinja")]
     with writing(target):
         target.mkdir(exist_ok=True)
@@ -73,9 +73,9 @@ _NAMES = ("bos_token_id", _END, "pad_token_id", "decoder_start_token_id")
 def write_token_ids(
     run: Path, shape: ModelShape, start_id: int | None, end_ids: Sequence[int]
 ) -> None:
-    """Writes token ids where a run has small files of Hugging Face.
+    """Writes token ids into the small Hugging Face files of a run.
 
-    A model that came with a `config.json` keeps its ids; those that end are added.
+    A model that came with a `config.json` keeps its ids; end tokens are added to them.
     """
     folder = run / CARRIED
     if (folder / CONFIG).exists():
@@ -92,20 +92,20 @@ def write_token_ids(
 
 
 def add_end_ids(folder: Path, end_ids: Iterable[int]) -> None:
-    """Adds tokens that end to those of a model, unless it has them."""
+    """Adds end tokens to a model's, unless it has them."""
     ids = read_end_ids(folder)
     if more := [each for each in end_ids if each not in ids]:
         _write(folder, {**_generation_values(folder), _END: _one_or_list([*ids, *more])})
 
 
 def read_end_ids(folder: Path) -> list[int]:
-    """Tokens that end what a model writes, as its small files say."""
+    """Tokens that end a model's text, according to its small files."""
     value = _generation_values(folder).get(_END)
     return [each for each in (value if isinstance(value, list) else [value]) if type(each) is int]
 
 
 def _generation_values(folder: Path) -> Mapping[str, Any]:
-    """Values of `generation_config.json`; without one, those that `transformers` takes for it."""
+    """Values of `generation_config.json`; without the file, those that `transformers` would use."""
     if (folder / GENERATION_CONFIG).exists():
         return read_object(folder / GENERATION_CONFIG)
     config = read_object(folder / CONFIG) if (folder / CONFIG).exists() else {}

@@ -16,9 +16,9 @@ from dynapipe_hpc.training.flat_parameters import FlatParameters
 class TiedWeight(NamedTuple):
     """A weight of which several stages hold a copy.
 
-    `stages`: Stages that hold it, ascending. `in_pairs`: Whether the stages exchange it in pairs:
-    the embedding, which is large and on few stages. Otherwise it is small, and all stages of a
-    replica sum it.
+    `stages`: Stages that hold the weight, ascending. `in_pairs`: Whether the stages exchange it in
+    pairs, as for the embedding, which is large and on few stages. If not, the weight is small, and
+    all stages of a replica sum it.
     """
 
     stages: tuple[int, ...]
@@ -31,7 +31,7 @@ Tied = Mapping[str, TiedWeight]
 
 
 def tied_weights(shape: ModelShape, placement: Placement, n_shards: int) -> Tied:
-    """The weights that are on more than one stage; none if they are frozen."""
+    """The weights that are on more than one stage; empty if these are frozen."""
     if shape.lora:
         return {}
     held, weights = placement.parts(shape), shape.weights(n_shards)
@@ -64,8 +64,8 @@ class _Copy(NamedTuple):
 class TiedCopies:
     """Copies of tied weights; a tied weight belongs to the first stage that holds it.
 
-    This way it is counted, clipped and updated once, and has one optimizer state. Gradients of
-    copies are sent to the owner, and its new values are sent back: in pairs of stages, or with one
+    This way the weight is counted, clipped and updated once, and has one optimizer state. Gradients
+    of copies are sent to the owner, which sends back new values: in pairs of stages, or with one
     all-reduce for all small weights of a replica, which needs no communicators of its own.
     """
 
@@ -76,7 +76,7 @@ class TiedCopies:
         own_parameters: FlatParameters,
         collectives: Collectives,
     ) -> None:
-        """Takes over the copies in `module`, whose other parameters are in `own`."""
+        """Takes over the copies in `module`, whose other parameters are in `own_parameters`."""
         self._collectives = collectives
         held = dict(module.named_parameters())
         left_out = set(held) - set(borrowed(tied, collectives.stage))
@@ -123,7 +123,7 @@ class TiedCopies:
 class _SmallCopies:
     """Copies of small tied weights, in one buffer with room for all weights of all shards.
 
-    The ranks of a replica sum it; who does not hold a weight adds zeros.
+    The ranks of a replica sum the buffer; a rank that does not hold a weight adds zeros.
     """
 
     def __init__(
@@ -168,5 +168,5 @@ class _SmallCopies:
 
 
 def borrowed(tied: Tied, stage: int) -> list[str]:
-    """Names of the weights of which a stage holds a copy but which belong to another stage."""
+    """Names of weights of which a stage holds a copy while another stage owns them."""
     return [name for name, weight in tied.items() if stage in weight.stages[1:]]

@@ -69,14 +69,14 @@ class TokenLoader:
         self._ahead: dict[MicroBatch, Batch] = {}
 
     def start_iteration(self, samples: Sequence[Sample], iteration: int | None = None) -> None:
-        """Starts a global batch: that of an iteration of training, or one without dropout."""
+        """Starts a global batch, of a training iteration or, if None, without dropout."""
         by_id = {sample.sample_id: sample for sample in samples}
         weights = token_weights(samples, self._weighting, self._tokens.trained)
         self._tokens = replace(self._tokens, samples=by_id, weights=weights, iteration=iteration)
         self._ahead.clear()
 
     def read_ahead(self, microbatch: MicroBatch) -> None:
-        """Reads a micro-batch of the current global batch before it is asked for."""
+        """Reads a micro-batch of the current global batch before it is needed."""
         self._ahead[microbatch] = self._collate(microbatch, self._tokens)
 
     def __call__(self, microbatch: MicroBatch) -> Batch:

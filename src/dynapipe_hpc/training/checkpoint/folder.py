@@ -26,7 +26,7 @@ _LOST = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EIO)
 
 
 class DamagedError(InputError):
-    """A checkpoint is permanently damaged: it is not what was written."""
+    """A checkpoint is permanently damaged: it differs from what was written."""
 
 
 def write_fields(path: Path, kind: str, version: int, fields: Fields) -> str:
@@ -88,8 +88,8 @@ def check_there(path: Path) -> None:
 def checksum_of(path: Path) -> str:
     """Checksum of a file's bytes.
 
-    Raises `DamagedError`: The storage has lost some of them. Raises `InputError`: The file cannot
-    be read now.
+    Raises `DamagedError`: The storage has lost some bytes. Raises `InputError`: The file cannot be
+    read now.
     """
     checksum = new_checksum()
     try:
@@ -124,7 +124,7 @@ class Description:
 
     `n_done`: Number of finished iterations, which is the number of the next one. `counters`:
     Counters of the optimizer, which are equal on all ranks. `facts`: Settings by name that must not
-    change when training resumes. `online`: Measured times that the next plans depend on; none if
+    change when training resumes. `online`: Measured times that the next plans depend on; empty if
     costs are not corrected.
     """
 
@@ -172,7 +172,7 @@ class CheckpointFolder:
 
     A checkpoint that is being written has a hidden name, and is renamed when it is on disk.
 
-    `best`: Number of iterations of the checkpoint that is kept as the best; None for none.
+    `best`: Number of iterations of the checkpoint that is kept as the best; None if there is none.
     """
 
     def __init__(self, path: Path, config: CheckpointConfig) -> None:
@@ -186,7 +186,7 @@ class CheckpointFolder:
         return sorted(folders, key=lambda path: -int(path.name))
 
     def begin(self, n_done: int) -> Path:
-        """Creates the folder in which to write a checkpoint; any rank may be the first to ask."""
+        """Creates the folder to write a checkpoint into; any rank may be the first to call."""
         partial = self._partial(n_done)
         with writing(partial):
             partial.mkdir(parents=True, exist_ok=True)
@@ -195,7 +195,7 @@ class CheckpointFolder:
     def finish(self, description: Description) -> Path:
         """Completes a checkpoint whose parts are on disk, and removes the checkpoints it replaces.
 
-        The small files of Hugging Face that the run folder holds are copied into it.
+        The small Hugging Face files of the run folder are copied into it.
         """
         partial = self._partial(description.n_done)
         path = self.path / f"{description.n_done:06d}"
@@ -252,12 +252,12 @@ class CheckpointFolder:
 
     def _remove_old(self) -> None:
         every = self._config.keep_every
-        # If old ones cannot be removed, the new one is complete all the same.
+        # If old checkpoints cannot be removed, the new one is complete nevertheless.
         with suppress(InputError, OSError):
             for path in self.complete()[self._config.keep_last :]:
                 n_done = int(path.name)
                 if n_done != self.best and (not every or n_done % every):
-                    # Renamed first, so that a partly removed one does not count as complete.
+                    # Renamed first, so that a partly removed checkpoint is not taken as complete.
                     doomed = path.with_name(f".{path.name}{REMOVED}")
                     path.rename(doomed)
                     shutil.rmtree(doomed)

@@ -1,6 +1,6 @@
 """The two files of a rank's part of a checkpoint: raw numbers, and an index of their boxes.
 
-Bytes whose checksum is right are as they were written, and are not checked again.
+Bytes with the right checksum are as they were written, so their contents are not checked again.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -62,7 +62,7 @@ def common(one: Box, other: Box) -> Box | None:
 
 
 ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
-"""Size of a number by its type, as torch calls it."""
+"""Size of a number in bytes, by torch's name of its type."""
 
 
 class StoredBlock(NamedTuple):
@@ -74,7 +74,7 @@ class StoredBlock(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """Blocks of a tensor in a file of numbers, whose type is one of `ITEM_BYTES`."""
+    """Blocks of a tensor in a file of numbers of a type in `ITEM_BYTES`."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -82,7 +82,7 @@ class StoredTensor:
 
     @classmethod
     def from_fields(cls, fields: Fields) -> Self:
-        """The tensor of an entry of an index."""
+        """The tensor that an entry of an index describes."""
         blocks = (
             StoredBlock(Box(tuple(offsets), tuple(sizes)), start)
             for offsets, sizes, start in fields["blocks"]
@@ -99,17 +99,17 @@ KIND, VERSION = "checkpoint part", 1
 
 
 def data_path(folder: Path, rank: int) -> Path:
-    """Path of a rank's numbers."""
+    """Path of the file of a rank's numbers."""
     return folder / f"part-{rank:05d}.bin"
 
 
 def index_path(folder: Path, rank: int) -> Path:
-    """Path of the index of a rank's numbers."""
+    """Path of the file of the index of a rank's numbers."""
     return folder / f"part-{rank:05d}.json"
 
 
 def write_index(folder: Path, rank: int, tensors: Fields, data_checksum: str) -> str:
-    """Writes the index of the numbers; returns its checksum, which covers them, too."""
+    """Writes the index of the numbers; returns its checksum, which covers the numbers, too."""
     fields = {"data_checksum": data_checksum, "tensors": tensors}
     return write_fields(index_path(folder, rank), KIND, VERSION, fields)
 

@@ -1,4 +1,4 @@
-"""Parts of a model's state that a rank holds, named as in the unsplit model: written, and read."""
+"""Parts of a model's state on a rank, named as in the unsplit model: writing and reading them."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ class StatePart:
 
 
 def view_parts(view: FlatView, kind: str, segment: Segment) -> Iterator[StatePart]:
-    """Parts of a weight that a segment of the flat buffer holds, of one kind of state."""
+    """Parts of a weight's state, of one kind, that a segment of the flat buffer holds."""
     start = max(view.start, segment.start)
     stop = min(view.start + view.shape.numel(), segment.start + len(segment.values))
     if start >= stop:
@@ -62,7 +62,7 @@ def view_parts(view: FlatView, kind: str, segment: Segment) -> Iterator[StatePar
 
 
 def whole_parts(module: nn.Module, *, frozen_only: bool = False) -> list[StatePart]:
-    """All parts of the weights of a module, or of those that are not trained.
+    """All parts of the weights of a module, or only of weights that are not trained.
 
     The weights need not be in a flat buffer.
     """
@@ -89,9 +89,9 @@ def parts_of(views: Sequence[FlatView], state: FlatState) -> list[StatePart]:
 
 
 def placed(box: Box, split: Split, shape: Sequence[int]) -> Iterator[tuple[Box, Box]]:
-    """A box of a shard, cut so that each part is a box of the whole weight, which is beside it.
+    """Pairs of equal boxes: parts of a box of a shard, and their places in the complete weight.
 
-    What the shard, of the given shape, is filled up with has no place there.
+    `shape`: Shape of the shard, whose fill has no place in the weight and is left out.
     """
     d = split.dimension
     width = shape[d] // split.n_blocks
@@ -115,7 +115,7 @@ DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in ITEM_BY
 
 
 class CheckpointReader:
-    """Reader of the numbers of a checkpoint, which have been verified before (`check_part`)."""
+    """Reader of the numbers of a checkpoint, which must have been verified (`check_part`)."""
 
     def __init__(self, folder: Path, n_parts: int) -> None:
         self._folder = folder
@@ -128,8 +128,8 @@ class CheckpointReader:
     def fill(self, parts: Sequence[StatePart], *, converting: bool = False) -> None:
         """Overwrites parts with what all ranks wrote, even if they cut the model differently.
 
-        `converting`: Whether the checkpoint may hold them in another type. Raises `DamagedError`:
-        Another model wrote the checkpoint.
+        `converting`: Whether the checkpoint may hold other types of numbers. Raises `DamagedError`:
+        The checkpoint is of another model.
         """
         of_rank: dict[int, list[_Piece]] = {}
         for part in parts:
@@ -195,7 +195,7 @@ def _stored(
 
 
 def _within(values: Tensor, offsets: Sequence[int], box: Box) -> Tensor:
-    """A box of a tensor, of which `values` begin at `offsets`; a view."""
+    """View of a box of a tensor; `values` is the block of the tensor that begins at `offsets`."""
     for dimension, (start, size) in enumerate(zip(box.offsets, box.sizes, strict=True)):
         values = values.narrow(dimension, start - offsets[dimension], size)
     return values
@@ -204,8 +204,8 @@ def _within(values: Tensor, offsets: Sequence[int], box: Box) -> Tensor:
 def write_parts(folder: Path, rank: int, parts: Iterable[StatePart]) -> str:
     """Writes a rank's numbers and their index into a folder; may be called on any thread.
 
-    Parts are taken one after the other, so that an iterator need not hold all of them. The checksum
-    of a part is computed while it is written, as it takes about as long.
+    Parts are taken one after the other, so that an iterator need not hold all of them. A part's
+    checksum is computed while the part is written, as both take about equally long.
     """
     of_data, start = new_checksum(), 0
     tensors: dict[str, Any] = {}
@@ -234,7 +234,7 @@ class TrainingState:
     """Training state that a rank contributes to a checkpoint and restores from one.
 
     Replicas hold the same weights, so each contributes the share that it would have with ZeRO-1,
-    whether it is used or not. What all shards hold is contributed by the first shard. All ranks
+    even if ZeRO-1 is off. State that all shards hold is contributed by the first shard. All ranks
     together contribute every number once.
     """
 
@@ -257,7 +257,7 @@ class TrainingState:
         return self._optimizer.counters
 
     def snapshot(self) -> list[StatePart]:
-        """Copies this rank's contribution to host memory. The next snapshot overwrites this one."""
+        """Copies this rank's contribution to host memory; the next snapshot overwrites this one."""
         contribution = self._contribution()
         if not self._parts:
             self._copy = {k: Segment(s.start, _room(s.values)) for k, s in contribution.items()}
@@ -271,11 +271,11 @@ class TrainingState:
         return parts_of(self._views, self._optimizer.state())
 
     def frozen(self) -> list[StatePart]:
-        """All parts of weights that are not trained; checkpoints have none of them."""
+        """All parts of weights that are not trained, which checkpoints leave out."""
         return whole_parts(self._module, frozen_only=True)
 
     def resume(self, counters: Counters) -> None:
-        """Resumes from what `to_restore` was overwritten with; called by all ranks together."""
+        """Resumes from the new contents of `to_restore`; called by all ranks together."""
         self._optimizer.resume(counters)
 
     def _contribution(self) -> FlatState:
@@ -284,7 +284,7 @@ class TrainingState:
 
 
 def _share_of(segment: Segment, share: range) -> Segment:
-    """The part of a segment that is a share; all of the share is in the segment."""
+    """The part of a segment that belongs to a share, which lies entirely in the segment."""
     start, stop = share.start - segment.start, share.stop - segment.start
     return Segment(share.start, segment.values[start:stop])
 
@@ -293,7 +293,7 @@ def _room(values: torch.Tensor) -> torch.Tensor:
     room = torch.empty_like(values, device="cpu")
     # A rank that trains nothing has an empty state, which cannot be registered.
     if values.is_cuda and room.nbytes:
-        # Pinned as it is: torch's own pinned memory is a power of two, up to twice as much. It is
+        # Pinned in place: torch's own pinned memory is a power of two, up to twice the size. It is
         # never freed, as every snapshot uses it.
         runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
         torch.cuda.check_error(runtime.cudaHostRegister(room.data_ptr(), room.nbytes, 0))

@@ -1,1 +1,1 @@
-"""In: a folder of a Hugging Face model. Out: the unsplit weights of a family, and the way back."""
+"""In: a Hugging Face folder. Out: the unsplit weights of a model of a family; and the reverse."""

@@ -1,4 +1,4 @@
-"""GPT-2 and Llama of Hugging Face, of which Mistral and Qwen are settings."""
+"""GPT-2 and Llama models of Hugging Face; Mistral and Qwen are Llamas with other settings."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ from dynapipe_hpc.training.huggingface.mapping import (
 
 
 class _Names(NamedTuple):
-    """Names of tensors of Hugging Face, in each of which a layer's come behind its number."""
+    """Names of Hugging Face tensors; names within a layer come behind the layer's number."""
 
     ends: tuple[str, str, str, str]
     of_layer: Mapping[str, tuple[str, ...]]
@@ -190,7 +190,7 @@ def rope_values(settings: Settings) -> Values:
 
 
 def _attention_factor(complete: Settings) -> float | None:
-    """Factor of turned queries and keys; None if that of YaRN follows from the divisor alone."""
+    """Factor of rotated queries and keys; None if it follows from YaRN's divisor alone."""
     if complete.get("attention_factor") is not None:
         return complete.number("attention_factor")
     names = ("mscale", "mscale_all_dim")
@@ -222,7 +222,7 @@ def _original_max_tokens(settings: Settings, complete: Settings) -> int:
 
 
 def longest_seen(settings: Settings) -> int:
-    """Most tokens of a row in which every position sees all before it: the window, if it slides."""
+    """Most tokens of a row in which every position sees all earlier ones: the window, if any."""
     is_mistral = settings.get("model_type") == "mistral"
     if not is_mistral and not settings.get("use_sliding_window"):
         return LONGEST
@@ -278,7 +278,7 @@ def _llama_config(shape: LlamaShape) -> Values:
         "rms_norm_eps": shape.norm_epsilon,
         "tie_word_embeddings": shape.tied_head,
         "hidden_act": "silu",
-        "sliding_window": None,  # not that of a class that has one by default
+        "sliding_window": None,  # not the default that some classes have
         **({"attention_bias": True} if shape.output_bias else {}),
         **rope_config(shape),
     }

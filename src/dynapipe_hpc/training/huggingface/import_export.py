@@ -1,4 +1,4 @@
-"""Import of a Hugging Face model as a checkpoint, and export to a folder that it loads."""
+"""Import of a Hugging Face model as a checkpoint, and export as a Hugging Face folder."""
 
 import json
 import os
@@ -52,7 +52,7 @@ NOTHING_DONE = Counters(n_steps=0, n_updates=0, loss_scale=1.0, n_scaled_steps=0
 def import_model(source: Path, output: Path) -> Origin:
     """Writes the weights of a Hugging Face folder as a checkpoint, one tensor at a time.
 
-    Weights keep the type that they have there, so that nothing is rounded.
+    Weights keep the type that they have in the folder, so that nothing is rounded.
     """
     origin = find_origin(source)
     if origin.description is not None:
@@ -84,15 +84,15 @@ def _parts(tensors: ModelTensors) -> Iterator[StatePart]:
 
 
 MAX_BYTES = 10**9
-"""Most bytes of tensors in a file, all of which are in memory while it is written."""
+"""Most bytes of tensors in a file; all of them are in memory while the file is written."""
 ReadRows = Callable[[str, int, int], Tensor]
-"""Function that returns rows of an unsplit weight: of a name, from a row, up to a row."""
-_PREFIX = "base_model.model"  # of what `peft` has wrapped
+"""Function that returns rows of an unsplit weight; takes its name, the first row and the end."""
+_PREFIX = "base_model.model"  # of names in a model that `peft` has wrapped
 _TASKS = {True: "SEQ_2_SEQ_LM", False: "CAUSAL_LM"}
 
 
 class AdapterMap(NamedTuple):
-    """Adapter of a weight, and the linear layer of Hugging Face that it belongs to."""
+    """Adapter of a weight, and the Hugging Face linear layer that the adapter belongs to."""
 
     name: str
     weight: str
@@ -118,7 +118,7 @@ def adapter_maps(origin: Origin, lora: Lora) -> Iterator[AdapterMap]:
 def write_adapters(
     folder: Path, origin: Origin, lora: Lora, read: ReadRows, *, dtype: str, base: str | None
 ) -> None:
-    """Writes adapters as files that `peft` loads beside the model."""
+    """Writes adapters as files that `peft` loads on top of the model."""
     maps = list(adapter_maps(origin, lora))
     tensors = {
         f"{_PREFIX}.{each.module}.lora_{matrix.upper()}.weight": values.to(getattr(torch, dtype))
@@ -144,7 +144,7 @@ def write_adapters(
 
 
 def merging(origin: Origin, lora: Lora, base: ReadRows, read: ReadRows) -> ReadRows:
-    """Reader of the weights of a model with its adapters added to them."""
+    """Reader of the weights of a model, with its adapters added to the weights."""
     maps: dict[str, list[AdapterMap]] = {}
     for each in adapter_maps(origin, lora):
         if each.is_trained:
@@ -207,12 +207,12 @@ def export_model(
 ) -> Exported:
     """Writes the weights of a checkpoint as a Hugging Face folder, one tensor at a time.
 
-    Of a model with adapters, a checkpoint holds these only. They are written as `peft` does, or
-    added to the weights beside which they were trained.
+    If a model has adapters, its checkpoint holds only these. They are written in the format of
+    `peft`, or added to the weights beside which they were trained.
 
-    `output`: The folder, which must not exist. `dtype`: Type of the weights there; None for that in
-    the model's `config.json`, or float32. `base`: Model with the weights that adapters are added
-    to; None to write adapters alone.
+    `output`: The folder, which must not exist. `dtype`: Type of the written weights; None for the
+    type in the model's `config.json`, or float32. `base`: Model with the weights that adapters are
+    added to; None to write adapters alone.
     """
     origin = find_origin(source)
     if origin.description is None:
@@ -221,7 +221,7 @@ def export_model(
         raise InputError(f"{source}: has no adapters to add to {base}; leave --base out")
     read = _reader(origin)
     with ThreadPoolExecutor(1, "checksums") as pool:
-        # All of the checkpoint is compared with its checksums while it is copied.
+        # The entire checkpoint is compared with its checksums while it is copied.
         checking = pool.submit(check_parts, origin.folder, origin.description.part_checksums)
         with new_folder(output) as partial:
             if origin.shape.lora is None:
@@ -242,7 +242,7 @@ def export_model(
 
 
 def write_model(folder: Path, origin: Origin, read: ReadRows, dtype: str | None = None) -> str:
-    """Writes a model with any weights into an existing folder."""
+    """Writes a model, with the weights that `read` returns, into an existing folder."""
     dtype = dtype or origin.settings.dtype or "float32"
     write_tensors(folder, origin.mapping.tensors(origin.shape), read, getattr(torch, dtype))
     if origin.small_files is not None:
@@ -274,7 +274,7 @@ def _base_of(origin: Origin) -> str | None:
 
 
 def _longer_rows(origin: Origin) -> Values:
-    """Length of the longest rows of the run, unless angles would depend on it."""
+    """Length of the run's longest rows for `config.json`, unless angles would depend on it."""
     values = origin.settings.values
     given, trained = values.get(_ROWS), origin.shape.max_tokens
     if type(given) is not int or given >= trained:

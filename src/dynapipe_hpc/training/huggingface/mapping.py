@@ -1,4 +1,4 @@
-"""Mapping of a model type: its settings and tensors at Hugging Face, and what they are here."""
+"""Mapping of a model type: its Hugging Face settings and tensors, and their equivalents here."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,10 +15,10 @@ DTYPES: Mapping[str, str] = {
     "F16": "float16",
     "BF16": "bfloat16",
 }
-"""Types of numbers that are read, as safetensors and torch call them."""
+"""Types of numbers that can be read: torch's names by the names of safetensors."""
 _MISSING = object()
 DTYPE_KEYS = ("dtype", "torch_dtype")
-"""Setting with the type, in newer and older versions of `transformers`."""
+"""Names of the setting with the type, in newer and older versions of `transformers`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Settings:
         return default if value is None else value
 
     def completed(self, *names: str) -> Self:
-        """The same, with those of some names that the file leaves out as their class has them."""
+        """The same settings, with those named but left out in the file filled in by their class."""
         absent = [name for name in names if name not in self.values]
         if not absent:
             return self
@@ -75,7 +75,7 @@ class Settings:
 
     @property
     def dtype(self) -> str | None:
-        """The type of the weights; None if none is named, or it is left to the files."""
+        """The type of the weights; None if no type is named, or it is left to the files."""
         key = next((key for key in DTYPE_KEYS if self.get(key) is not None), None)
         value = self.get(key) if key else "auto"
         if value == "auto":
@@ -89,7 +89,7 @@ class Settings:
         return name
 
     def require(self, name: str, *allowed: object) -> None:
-        """Checks that a setting is absent or has a value that our models compute."""
+        """Checks that a setting is absent or has one of the allowed values."""
         value = self.get(name, _MISSING)
         if value is not _MISSING and value not in allowed:
             shown = " or ".join(quoted(each) for each in allowed)
@@ -100,7 +100,7 @@ class Settings:
 
 
 class Piece(NamedTuple):
-    """Rows of a weight that come from one tensor of Hugging Face.
+    """Rows of a weight that come from one Hugging Face tensor.
 
     `start`: Index of the first of these rows in the tensor. `at`: Index of the first of these rows
     in the weight.
@@ -114,13 +114,13 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TensorMap:
-    """A weight of an unsplit model, and the tensors of Hugging Face that it consists of.
+    """A weight of an unsplit model, and the Hugging Face tensors that it consists of.
 
-    `sources`: Number of rows of the weight in each tensor of Hugging Face, by the name of the
-    tensor; they are joined along the first dimension, in this order. `transposed`: Whether Hugging
+    `sources`: Number of rows of the weight in each Hugging Face tensor, by the name of the tensor;
+    the tensors are joined along the first dimension, in this order. `transposed`: Whether Hugging
     Face stores (inputs, outputs), as its `Conv1D` does. `is_stack`: Whether the weight is a stack
-    of matrices, whose rows count as those of one matrix, one after the other: the experts of a
-    layer.
+    of matrices (the experts of a layer), whose rows are numbered through as if it were one
+    matrix.
     """
 
     name: str
@@ -131,7 +131,7 @@ class TensorMap:
 
     @property
     def stored_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of the tensors of Hugging Face, by name."""
+        """Shapes of the Hugging Face tensors, by name."""
         rest = self.shape[2 if self.is_stack else 1 :]
         shapes = {name: (n_rows, *rest) for name, n_rows in self.sources.items()}
         return {n: shape[::-1] if self.transposed else shape for n, shape in shapes.items()}
@@ -145,7 +145,7 @@ class TensorMap:
         return replace(self, shape=(n * rows, *rest), is_stack=False)
 
     def pieces(self, start: int, stop: int) -> Iterator[Piece]:
-        """Pieces of which rows `start` to `stop` of the weight consist."""
+        """Pieces that make up rows `start` to `stop` of the weight."""
         first = 0
         for source, n_rows in self.sources.items():
             begin, end = max(start, first), min(stop, first + n_rows)
@@ -155,7 +155,7 @@ class TensorMap:
 
 
 def same(name: str, shape: tuple[int, ...], source: str) -> TensorMap:
-    """A weight that is one tensor of Hugging Face."""
+    """A weight that is one Hugging Face tensor."""
     return TensorMap(name, shape, {source: shape[0]})
 
 
@@ -165,7 +165,7 @@ LONGEST = 2**24
 
 
 def sizes_of(settings: Settings, names: Mapping[str, str]) -> dict[str, int]:
-    """Sizes by our names, which settings or their class have by those of Hugging Face."""
+    """Sizes by our names, from settings or their class, which have them by Hugging Face names."""
     complete = settings.completed(*names.values())
     return {ours: complete.integer(theirs) for ours, theirs in names.items()}
 
@@ -175,18 +175,18 @@ class ModelTypeMapping:
     """Mapping of a `model_type` of Hugging Face.
 
     Attributes:
-        prefix: Prefix of names of tensors that files of the model without a head leave out.
+        prefix: Prefix of tensor names, which files of the model without a head leave out.
         model: Function that turns settings into values of the [model] table; it refuses settings
             that the family does not compute.
-        config: Function that turns a model into values of `config.json`; like those below, it
-            takes shapes of the family.
-        dropout: Function that turns a model into those values of `config.json` that say what
-            training drops; a run may have others than the model that it began with.
-        copies: Function that lists tensors that a file may hold although they are copies of
-            others, by name, with the name of the other.
+        config: Function that turns a model into values of `config.json`; like the functions
+            below, it takes shapes of the family.
+        dropout: Function that turns a model into the values of `config.json` on dropout; a run's
+            dropout may differ from that of the model that it began with.
+        copies: Function that lists tensors that a file may hold although they are copies: for the
+            name of each, the name of the original.
         ignored: Pattern of the names of tensors that may be in files and are not weights.
-        longest: Function that tells up to how many tokens a row may be made longer or shorter
-            than the settings say; None where the number of weights depends on it.
+        longest: Function that returns the largest row length that may be set in place of the one
+            in the settings; None if weights depend on the length, so that it must not change.
     """
 
     model_type: str

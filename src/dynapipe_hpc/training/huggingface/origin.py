@@ -71,7 +71,7 @@ def mapping_of(settings: Settings, family: str | None = None) -> ModelTypeMappin
 
 
 def has_another_family(mapping: ModelTypeMapping, settings: Settings) -> bool:
-    """Whether `transformers` is another family that may train a model."""
+    """Whether the family "transformers" may train a model, too, besides its mapping's family."""
     return mapping.family == LLAMA.family and is_decoder(settings)
 
 
@@ -84,7 +84,7 @@ def mapping_for(shape: ModelShape) -> ModelTypeMapping:
             return mapping
     raise InputError(
         f"no type of models in Hugging Face is a {shape.family} with these values of qkv_bias, "
-        "output_bias and qk_norm; set but one of qkv_bias and qk_norm, or both biases and a "
+        "output_bias and qk_norm; set only one of qkv_bias and qk_norm, or both biases and a "
         "hidden_size that is a multiple of n_heads"
     )
 
@@ -93,10 +93,10 @@ def mapping_for(shape: ModelShape) -> ModelTypeMapping:
 class Origin:
     """A model on disk.
 
-    `description`: Description of the checkpoint; None for a folder of Hugging Face files.
-    `small_files`: Folder with the small files of Hugging Face that belong to it; None if there are
-    none. `settings`: Settings of Hugging Face; if the model has no `config.json`, those that it
-    would be exported with.
+    `description`: Description of the checkpoint; None for a Hugging Face folder. `small_files`:
+    Folder with the small Hugging Face files that belong to the model; None if there are none.
+    `settings`: Hugging Face settings; if the model has no `config.json`, the settings that it would
+    be exported with.
     """
 
     folder: Path
@@ -118,14 +118,14 @@ class Origin:
 
     @property
     def longest_text(self) -> str:
-        """The same with its reason."""
+        """The value of `longest` as text, with its reason."""
         if self.mapping.family != FAMILY:
             return f"{self.longest}, the window of its attention"
         if short_tokens(self.settings.values) is None:
             return f"{self.longest} (max_position_embeddings)"
         return (
-            f"{self.longest} (original_max_position_embeddings), as angles of longer samples would "
-            "also turn the others of a micro-batch (longrope)"
+            f"{self.longest} (original_max_position_embeddings), as a longer sample would change "
+            "the angles of all samples in its micro-batch (longrope)"
         )
 
     def __str__(self) -> str:
@@ -155,7 +155,7 @@ def find_origin(path: Path, family: str | None = None) -> Origin:
         )
     settings = Settings(path / CONFIG, read_object(path / CONFIG))
     mapping = mapping_of(settings, family)
-    _ = settings.dtype  # an export, after training, would be late to refuse it
+    _ = settings.dtype  # refused here, as the export after training would be too late
     try:
         values = mapping.model(settings)
     except InputError as error:
@@ -240,8 +240,8 @@ HASH_FACT = "the hash of the weights of model.init_from"
 def hash_of_weights(origin: Origin) -> str:
     """Hash of the checksums of a checkpoint, or of samples of the files of a Hugging Face folder.
 
-    Sampled of every file of tensors are its size, its beginning, where the tensors are listed, and
-    blocks that are spread evenly over it. Models that differ do so in nearly all numbers.
+    Samples of a file of tensors are its size, its beginning, where the tensors are listed, and
+    blocks spread evenly over it. That suffices, as different models differ in nearly all numbers.
     """
     hasher = new_checksum()
     if origin.description is not None:

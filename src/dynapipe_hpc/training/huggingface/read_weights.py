@@ -20,7 +20,7 @@ from dynapipe_hpc.training.huggingface.tensors import ModelTensors, SafetensorsE
 
 WEIGHT, ADAPTER = "weight/", ".adapters."
 ROWS_BYTES = 1 << 24
-"""Size in float32 up to which rows of a large tensor are held at a time; it stays on the heap."""
+"""Most bytes, in float32, of rows of a large tensor in memory at once; they stay on the heap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class OriginWeights:
         return name.removeprefix(WEIGHT) in self.source.maps
 
     def read(self, parts: Sequence[StatePart]) -> None:
-        """Overwrites parts with what the model on disk holds; adapters only if it has some."""
+        """Overwrites parts with values of the model on disk; adapters only if it has adapters."""
         held = [part for part in parts if ADAPTER not in part.name or self.has(part.name)]
         if isinstance(self.source, CheckpointReader):
             # Imports keep the types of their files.
@@ -51,7 +51,7 @@ def open_weights(
 ) -> OriginWeights:
     """Opens the weights of a model on disk.
 
-    `origin`: The model; a checkpoint has been verified before (`check_part`). `compares_copies`:
+    `origin`: The model; a checkpoint must have been verified (`check_part`). `compares_copies`:
     Whether a Hugging Face folder's duplicate tensors are compared, which reads them.
     """
     if origin.description is not None:
@@ -64,7 +64,7 @@ def open_weights(
 
 
 def load_model(origin: Origin) -> StageOfFamily:
-    """The whole model on one stage, in float32."""
+    """The complete model on one stage, in float32."""
     shape = origin.shape
     if origin.description is not None:
         check_parts(origin.folder, origin.description.part_checksums)
@@ -75,7 +75,7 @@ def load_model(origin: Origin) -> StageOfFamily:
 
 
 def read_part(tensors: ModelTensors, part: StatePart) -> None:
-    """Overwrites a block of a weight with what the tensors of a folder hold."""
+    """Overwrites a block of a weight with values of the tensors of a folder."""
     tensor_map = tensors.maps[part.name]
     if not tensor_map.is_stack:
         _read_block(tensors, part, tensor_map)
@@ -100,7 +100,7 @@ def _read_block(tensors: ModelTensors, part: StatePart, tensor_map: TensorMap) -
 
 
 def read_rows(tensors: ModelTensors, name: str, start: int, stop: int) -> Tensor:
-    """Rows `start` to `stop` of an unsplit weight, in a type that holds those of its tensors."""
+    """Rows `start` to `stop` of an unsplit weight, in a type that its tensors' types fit into."""
     tensor_map = tensors.maps[name].as_matrix
     stored = {DTYPES[tensors.tensors[source].dtype] for source in tensor_map.sources}
     dtype = reduce(torch.promote_types, (getattr(torch, each) for each in stored))
@@ -116,9 +116,9 @@ def read_rows(tensors: ModelTensors, name: str, start: int, stop: int) -> Tensor
 
 
 def row_blocks(tensor_map: TensorMap, start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """First and last rows of blocks of a weight that are held at a time.
+    """Starts and ends of blocks of rows of a weight, of which one is in memory at a time.
 
-    Weights that are stored as columns are not cut, as their rows would be read number by number.
+    Transposed weights are not cut, as their rows would be read number by number.
     """
     step = max(1, ROWS_BYTES // (4 * prod(tensor_map.shape[1:])))
     if tensor_map.transposed:
@@ -143,7 +143,7 @@ def check_copies(tensors: ModelTensors) -> None:
 
 
 def _read(tensor: SafetensorsEntry, index: Sequence[slice]) -> Tensor:
-    # Opened anew each time: what has been read of a mapped file counts as memory in use.
+    # Opened again each time: pages read from a mapped file would count as memory in use.
     with safe_open(str(tensor.file), framework="pt") as file:
         values: Tensor = file.get_slice(tensor.name)[tuple(index)]
     if not torch.stack(values.aminmax()).isfinite().all():  # a NaN is both least and largest

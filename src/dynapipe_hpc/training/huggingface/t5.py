@@ -30,7 +30,7 @@ MAX_TOKENS = 512  # with which T5 was pretrained; positions are relative
 
 
 def _t5_model(settings: Settings) -> Values:
-    # Version 4 of `transformers` has one setting for both, a tied head and scaled logits.
+    # Version 4 of `transformers` has one setting for both a tied head and scaled logits.
     tied = settings.flag("tie_word_embeddings", default=True)
     return _model(settings, scaled=settings.flag("scale_decoder_outputs", default=tied))
 
@@ -61,8 +61,8 @@ def _model(settings: Settings, *, scaled: bool) -> Values:
 def _head(settings: Settings, *, scaled: bool) -> Values:
     """Values of the [model] table: where logits come from, and whether they are scaled.
 
-    Version 5 of `transformers` writes of all models that they are tied, and ties a head of which
-    the files hold no weights.
+    Version 5 of `transformers` writes for every model that its head is tied, and ties the head if
+    the files hold no weights of it.
     """
     if scaled:
         return {"tied_head": True}

@@ -1,4 +1,4 @@
-"""Tensors of a folder of Hugging Face: its files, and which weights of a model they make."""
+"""Tensors of a Hugging Face folder: its files, and the weights of a model that they make up."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ INDEX = "model.safetensors.index.json"
 
 
 class SafetensorsEntry(NamedTuple):
-    """Tensor in a safetensors file, by the name and type that it has there."""
+    """Tensor in a safetensors file, by its name and type in the file."""
 
     file: Path
     name: str
@@ -25,7 +25,7 @@ class SafetensorsEntry(NamedTuple):
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a folder, those that `transformers` would read."""
+    """The safetensors files of a folder that `transformers` would read."""
     single, index = folder / SINGLE, folder / INDEX
     if not index.exists():
         if single.exists():
@@ -40,7 +40,7 @@ def weight_files(folder: Path) -> list[Path]:
             f"({shards[0].name}, ...), and nothing tells which are newer; remove either {SINGLE}, "
             f"or {INDEX} with its files"
         )
-    # The index is left of an earlier save, whose other files are gone.
+    # The index is a leftover of an earlier save, whose other files are gone.
     return [single]
 
 
@@ -69,7 +69,7 @@ def stored_tensors(folder: Path) -> dict[str, SafetensorsEntry]:
 
 
 def has_weights(folder: Path) -> bool:
-    """Whether there are files of weights in a folder; plans need none."""
+    """Whether a folder has files of weights; plans do not need them."""
     return any((folder / name).exists() for name in (SINGLE, INDEX))
 
 
@@ -110,7 +110,7 @@ _WRAPPERS = {
         "model.pretrained_model.save_pretrained(NEW_FOLDER)"
     ),
 }
-"""Causes and remedies, by the beginnings of names."""
+"""Causes and remedies, by prefix of tensor names."""
 
 
 def _check_names(folder: Path, names: Collection[str]) -> None:
@@ -125,9 +125,9 @@ def _check_names(folder: Path, names: Collection[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ModelTensors:
-    """Tensors of a folder, of which each weight of a model is there with its shape.
+    """Tensors of a folder that holds every weight of a model in its shape.
 
-    `copies`: Tensors that are there twice: the second by the name of the first.
+    `copies`: Tensors that are copies of other tensors: names of originals by names of copies.
     """
 
     folder: Path
@@ -137,7 +137,7 @@ class ModelTensors:
 
 
 def open_tensors(folder: Path, mapping: ModelTypeMapping, shape: ModelShape) -> ModelTensors:
-    """Compares the tensors of a folder with the weights of a model."""
+    """The tensors of a folder, if they match the weights of a model."""
     stored = stored_tensors(folder)
     _check_names(folder, stored)
     tensors = _with_any_copy(_with_prefix(stored, mapping), mapping.copies(shape))
@@ -165,7 +165,7 @@ def open_tensors(folder: Path, mapping: ModelTypeMapping, shape: ModelShape) -> 
 def _with_prefix(
     tensors: Mapping[str, SafetensorsEntry], mapping: ModelTypeMapping
 ) -> dict[str, SafetensorsEntry]:
-    """Tensors by their names in a model with a head, as files without one leave a prefix out."""
+    """Tensors by their names in a model with a head; files without a head leave out a prefix."""
     if any(name.startswith(mapping.prefix) for name in tensors):
         return dict(tensors)
     return {n if n.startswith("lm_head.") else mapping.prefix + n: t for n, t in tensors.items()}

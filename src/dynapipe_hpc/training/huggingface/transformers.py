@@ -26,7 +26,7 @@ from dynapipe_hpc.training.huggingface.tensors import stored_tensors
 
 FAMILY = "transformers"
 _LEFT_OUT = ("_name_or_path", "transformers_version", "dtype", "torch_dtype", "auto_map")
-"""Settings that say nothing of what is computed. No code that comes with a model is run."""
+"""Settings that do not affect what is computed. No code that comes with a model is run."""
 _ROTATIONS = ("default", "linear", "llama3", "yarn", "proportional", *LONG, DYNAMIC)
 _SIZES = ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size")
 _EMBEDDINGS: Mapping[str, str] = {"falcon": "word_embeddings"}
@@ -38,9 +38,9 @@ _EPSILONS = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsil
 
 
 class _Experts(NamedTuple):
-    """Names of the weights of experts, of which `transformers` makes one tensor for all experts.
+    """Names of the weights of experts, which `transformers` joins to one tensor for all experts.
 
-    `block`: Name in files of what is `mlp` in the module.
+    `block`: Name in files of the module `mlp`.
     """
 
     block: str = "mlp"
@@ -53,7 +53,7 @@ _EXPERTS: Mapping[str, _Experts] = {
     **dict.fromkeys(("qwen2_moe", "qwen3_moe", "olmoe", "flex_olmo"), _Experts()),
     **dict.fromkeys(("hunyuan_v1_moe", "mellum", "cohere2_moe"), _Experts()),
 }
-"""Model types with experts, whose files hold each of them apart."""
+"""Names by model type, for types whose files hold the tensors of each expert apart."""
 
 
 def is_decoder(settings: Settings) -> bool:
@@ -99,7 +99,7 @@ def media_problem(settings: Settings) -> str:
 def settings_problem(settings: Settings) -> str:
     """Reason why a model cannot be trained through `transformers`; empty if its settings allow it.
 
-    What only its modules tell is checked where they are built.
+    Properties that only its modules show are checked when these are built.
     """
     if problem := media_problem(settings):
         return problem
@@ -143,7 +143,7 @@ def _max_tokens(settings: Settings) -> int:
 
 
 def _longest(settings: Settings) -> int:
-    """Most tokens of a row: any, where positions are rotary and the same in rows of all lengths."""
+    """Most tokens of a row: no limit if positions are rotary and the same in rows of any length."""
     tables = list(rotation_tables(settings.values))
     differ = any(rotation_type(table) in (DYNAMIC, *LONG) for table in tables)
     is_rotary = tables or settings.get("rope_theta") is not None
