@@ -1,4 +1,4 @@
-"""Clocks that time instructions where they are executed: processor or GPU."""
+"""Clocks that time instructions on the device that executes them: processor or GPU."""
 
 import time
 from typing import Protocol, TypeVar
@@ -23,7 +23,7 @@ class Clock(Protocol[Moment]):
 
 
 class HostClock:
-    """The clock of the processor, where a call is finished when it returns."""
+    """The clock of the processor, on which work is finished when its call returns."""
 
     def now(self) -> float:
         """The current moment in seconds, from an arbitrary origin."""

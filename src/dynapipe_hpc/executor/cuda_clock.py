@@ -6,7 +6,7 @@ Event = torch.cuda.Event
 
 
 class CudaClock:
-    """Clock that records moments on the compute stream, which reaches them after the host."""
+    """Clock that records moments as events on the compute stream, which runs behind the host."""
 
     def now(self) -> Event:
         """An event after everything that was launched."""
@@ -16,8 +16,8 @@ class CudaClock:
 
     def has_passed(self, moment: Event) -> bool:
         """Whether the device has reached an event; any thread may ask."""
-        # A thread begins at GPU 0, where its first query would create a context: 0.5 GiB on the
-        # GPU of another rank.
+        # A thread starts with GPU 0, where its first query would create a context: 0.5 GiB on
+        # another rank's GPU.
         torch.cuda.set_device(moment.device)
         return bool(moment.query())  # type: ignore[no-untyped-call]
 

@@ -14,9 +14,9 @@ from dynapipe_hpc.plan.text import symbol
 
 
 def describe_step(plan: RankPlan, index: int) -> str:
-    """Iteration, rank and instruction as text, with micro-batch shape and peer if it has them.
+    """Iteration, rank and instruction as text, with its micro-batch's shape and its peer, if any.
 
-    Plans of an evaluation are numbered by batch.
+    Plans of an evaluation have the number of their batch in place of an iteration.
     """
     instruction = plan.instructions[index]
     of = "evaluation, batch" if plan.is_forward_only else "iteration"
@@ -47,7 +47,7 @@ def peer_of(plan: RankPlan, instruction: Instruction) -> int | None:
         case WaitSend(i, payload) | WaitReceive(i, payload):
             kind = StartSend if isinstance(instruction, WaitSend) else StartReceive
             starts = (each for each in plan.instructions if isinstance(each, kind))
-            # A wait does not name the peer.
+            # A wait does not name the peer; its start does.
             own_transfer = (i, payload)
             peers = (s.peer for s in starts if (s.microbatch, s.payload) == own_transfer)
             return next(peers, None)

@@ -42,7 +42,7 @@ HOST_CLOCK = HostClock()
 
 
 class Progress(Protocol):
-    """Record of how far a rank is in its plan."""
+    """Record of a rank's progress in its plan."""
 
     def reach(self, index: int, before: object) -> None:
         """Records that the host has executed all instructions before `index`."""
@@ -56,7 +56,7 @@ class ExecutionError(RuntimeError):
 class LaunchedPlan(Generic[Tensor]):
     """Handle of a plan that the host has executed and that the device may still be executing.
 
-    Until then it holds the tensors received but not used, or produced but not sent.
+    It holds the tensors received but not yet used, and those produced but not yet sent.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class LaunchedPlan(Generic[Tensor]):
     ) -> None:
         self._plan, self._stage, self._transport, self._clock = plan, stage, transport, clock
         self._splits_backward = plan.splits_backward
-        self._n_unfinished = len(plan.microbatches)  # whose last backward pass has not begun
+        self._n_unfinished = len(plan.microbatches)  # micro-batches before their last backward pass
         self._inbox: dict[tuple[Payload, int], Tensor] = {}
         self._outbox: dict[tuple[Payload, int], Tensor] = {}
         self._starts: list[Any] = []
@@ -98,12 +98,12 @@ class LaunchedPlan(Generic[Tensor]):
     def finish(self) -> IterationTrace:
         """Frees buffers and waits for the device; to be called once."""
         plan = self._plan
-        # Before the stage starts its next account of memory, in which they are allocated again.
+        # Freed before the stage starts its next account of memory, in which they are counted again.
         self._transport.clear()
         try:
             report = self._stage.finish_iteration()
         except RunError as error:
-            # An error of the last instruction, the update, is known when the device has done it.
+            # An error of the last instruction, the update, shows only when the device has run it.
             raise RunError(f"{describe_step(plan, len(plan.instructions) - 1)}: {error}") from error
         return IterationTrace(
             iteration=plan.iteration,
@@ -122,7 +122,7 @@ class LaunchedPlan(Generic[Tensor]):
             case Load(i):
                 self._stage.load(i, self._plan.microbatches[i])
             case Forward(i):
-                # Out of the inbox, so that nothing keeps it longer than the plan's memory says.
+                # Taken out of the inbox, which would keep it longer than the plan's memory assumes.
                 activation = self._inbox.pop((Payload.ACTIVATION, i), None)
                 splits = self._splits_backward
                 sent = self._stage.forward(i, activation, split_backward=splits)
@@ -176,8 +176,8 @@ def launch_plan(
     """Executes a plan, instruction by instruction, without waiting for the device.
 
     `clock`: Clock that is read around every instruction and evaluated after the iteration. Raises
-    `RunError`: An instruction found a reason to end the run. Raises `ExecutionError`: An
-    instruction failed in another way.
+    `RunError`: An instruction failed for a reason that ends the run. Raises `ExecutionError`: An
+    instruction failed unexpectedly.
     """
     launched = LaunchedPlan(plan, stage, transport, clock)
     launched.launch(progress)

@@ -38,8 +38,8 @@ class Stage(Protocol[Tensor]):
     def backward(self, index: int, gradient: Tensor | None) -> Tensor | None:
         """Accumulates this micro-batch's weight gradients and frees what forward kept.
 
-        If `forward` was told that the pass is split, weights may wait for `backward_weight`; until
-        then the stage keeps no more than before.
+        If `forward` was called with `split_backward`, weight gradients may wait for
+        `backward_weight`; until then the stage keeps no more memory than before.
 
         Args:
             index: The micro-batch.
@@ -57,12 +57,12 @@ class Stage(Protocol[Tensor]):
     def expect_last_backward(self, index: int) -> None:
         """Announces that the next pass completes the iteration's gradients.
 
-        It is `backward_weight` where passes are split, otherwise `backward`.
+        That pass is `backward_weight` if passes are split, and `backward` if not.
         """
         ...
 
     def reduce_gradients(self) -> None:
-        """All-reduce: sums the weight gradients that were not summed yet over replicas."""
+        """All-reduce: sums over replicas the weight gradients that were not summed yet."""
         ...
 
     def step_optimizer(self) -> None:

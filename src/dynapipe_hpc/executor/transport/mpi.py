@@ -1,6 +1,6 @@
-"""Transfers and collectives over MPI: of CPU tensors, and of those of a GPU that ranks share.
+"""Transfers and collectives over MPI: of CPU tensors, and of tensors on a GPU that ranks share.
 
-NCCL refuses two ranks on one device. Such a job runs all the same: its tensors travel through host
+NCCL refuses two ranks on one device. Such a job runs nevertheless: its tensors travel through host
 memory, and the host waits for the device in every transfer.
 """
 
@@ -55,7 +55,7 @@ def to_host(values: Tensor) -> Tensor:
 
 @contextmanager
 def on_host(values: Tensor) -> Iterator[Tensor]:
-    """Block with a tensor in host memory, which takes over what is changed there."""
+    """Block with a tensor in host memory; if that is a copy, it is copied back at the end."""
     held = to_host(values)
     yield held
     if held is not values:
@@ -78,15 +78,15 @@ class _PendingReceive(NamedTuple):
 class MpiTransport:
     """A rank's `Transport` over an MPI communicator.
 
-    MPI matches the messages of a pair in the order of sends and receives. The tag of a message
-    says what it is. Receives accept any tag and compare it, so that a disagreement is an error and
-    not a hang. Waiting releases the interpreter lock.
+    MPI matches the messages of a pair of ranks in the order of sends and receives. A message's tag
+    names its payload and micro-batch. Receives accept any tag and compare it, so that a
+    disagreement is an error and not a hang. Waiting releases the interpreter lock.
     """
 
     def __init__(
         self, comm: MPI.Intracomm, dtype: torch.dtype, device: torch.device | None = None
     ) -> None:
-        """Opens the transport; called by all ranks of `comm`, whose numbers plans use, together.
+        """Opens the transport; called by all ranks together. Plans use the rank numbers of `comm`.
 
         `device`: GPU to which received tensors are copied; None to leave them in host memory.
         """
@@ -154,8 +154,8 @@ def _name(tag: int) -> str:
 class MpiCollectives(Place):
     """A rank's `Collectives` over an MPI communicator.
 
-    Sums raise `TypeError` if MPI cannot add numbers of a type. MPI makes progress only inside its
-    calls, so sums cannot overlap computation.
+    Sums raise `TypeError` if MPI cannot add numbers of that type. MPI makes progress only inside
+    its calls, so sums cannot overlap computation.
     """
 
     sums_beside_work = False
@@ -227,14 +227,14 @@ class MpiCollectives(Place):
 
     def close(self) -> None:
         """Frees the communicators; called by all ranks together."""
-        # All ranks in one order, whatever the order in which they have opened them.
+        # All ranks free them in the same order, even if they opened them in different orders.
         holders = [comm for _, comm in sorted(self._holders.items())]
         groups = (self._stages, self._same_replica, self._shards, self._replicas)
         for comm in (*holders, *groups):
             comm.Free()
 
     def _holders_of(self, stages: Sequence[int]) -> MPI.Intracomm:
-        """Communicator of some stages of this replica and shard; called by all of them together."""
+        """Communicator of some stages of this replica and shard; called by all these together."""
         key = tuple(stages)
         if key not in self._holders:
             group = self._stages.Get_group().Incl(key)

@@ -110,7 +110,7 @@ class Rendezvous(Store):
         return bytes(self._ask("get", key))
 
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
-        """Waits until all keys are set; raises `TransportError` if one was not in time."""
+        """Waits until all keys are set; raises `TransportError` if one is not set in time."""
         for key in keys:
             self._ask("get", key, timeout_s=timeout.total_seconds() if timeout else None)
 
@@ -121,7 +121,7 @@ class Rendezvous(Store):
     def check(self, keys: Sequence[str]) -> bool:
         """Whether all keys are set; False after the rendezvous has ended.
 
-        NCCL's monitor, if it is on, keeps asking for the key that announces a failure.
+        NCCL's monitor, if enabled, keeps asking for the key that announces a failure.
         """
         return self._is_open and all(self._ask("check", key) for key in keys)
 
@@ -138,7 +138,7 @@ class Rendezvous(Store):
         return self
 
     def leave(self) -> None:
-        """Announces that this rank has connected; the first rank waits until all have.
+        """Announces that this rank has connected; the first rank waits until all have connected.
 
         Raises:
             TransportError: A rank has not connected in time.
@@ -156,7 +156,7 @@ class Rendezvous(Store):
             self._server.stop()
 
     def free(self) -> None:
-        """Frees the communicator; called by all ranks together when no group is left."""
+        """Frees the communicator; called by all ranks together when all groups are closed."""
         self._comm.Free()
 
     def _ask(

@@ -21,8 +21,8 @@ from dynapipe_hpc.training.collectives import done
 Backend = Literal["nccl", "gloo", "fake"]
 
 TRANSFER_CTAS = 4
-"""Most blocks of a transfer's kernel. A kernel that waits for data holds multiprocessors, and NCCL
-would start 16 blocks for a tensor of a few megabytes."""
+"""Most blocks of a transfer's kernel. A kernel that waits for data occupies multiprocessors, and
+NCCL would start 16 blocks for a tensor of a few megabytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,9 @@ class TorchGroups:
     """Process groups that a rank belongs to; a group that would have one member is None.
 
     Attributes:
-        transfers: Ranks with the same shard number, in the order of plans, by what is sent between
-            stages; empty if there is one stage and one replica. A pair of ranks has a
-            communicator and a stream per group, so that a gradient that is late does not hold up an
+        transfers: For each payload, a group of the ranks with the same shard number, in the order
+            of plans; empty if there is one stage and one replica. A pair of ranks has a
+            communicator and a stream per group, so that a late gradient does not hold up an
             activation.
         replicas: Data-parallel ranks: the same shard of the same stage, by replica.
         shards: Tensor-parallel ranks: the same stage of the same replica, by shard.
@@ -57,10 +57,10 @@ def open_groups(
     `timeout_s`: Time after which torch itself ends a waiting rank, in seconds from the start of the
     operation that it waits for.
     """
-    # Otherwise NCCL leaves dumps in /tmp, and its threads ask the store as long as it exists. The
-    # watchdog of this package says more.
+    # By default, NCCL leaves dumps in /tmp, and its threads ask the store as long as it exists. The
+    # watchdog of this package reports more.
     os.environ.setdefault("TORCH_NCCL_DUMP_ON_TIMEOUT", "0")
-    # Otherwise torch ends the process after 480 s in which its own watchdog has not come forward.
+    # By default, torch ends the process if its own watchdog gives no sign for 480 s.
     os.environ.setdefault("TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC", str(2 * int(timeout_s)))
     timeout = timedelta(seconds=timeout_s)
     distributed.init_process_group(
@@ -68,7 +68,7 @@ def open_groups(
     )
 
     def own_group(part_of: Callable[[int], int], *, transfers: bool = False) -> ProcessGroup | None:
-        """The group of this rank's part; None if parts, equally large, have one member."""
+        """The group of this rank's part; None if the equally large parts have one member each."""
         members = [each for each in range(cluster.n_ranks) if part_of(each) == part_of(rank)]
         if len(members) == 1:
             return None
@@ -102,7 +102,7 @@ def _transfer_options(backend: Backend, timeout: timedelta) -> Any:
     if backend != "nccl":
         return None
     options = distributed.ProcessGroupNCCL.Options(is_high_priority_stream=True)
-    options._timeout = timeout  # torch warns if it differs from that of the group
+    options._timeout = timeout  # torch warns if it differs from the group's timeout
     options.config.max_ctas = TRANSFER_CTAS
     return options
 
@@ -113,15 +113,15 @@ _Key = tuple[int, Payload]
 class TorchTransport:
     """A rank's `Transport` over process groups of torch.distributed, one per payload.
 
-    Messages of a pair match in the order in which each side starts them, and plans make sure that
-    this order is the same on both sides. NCCL needs that for each group, in which a pair has one
-    stream. The stream starts after what was launched before, so a tensor is sent once computed, and
-    a slot is refilled once read. Waiting makes the compute stream wait on the device; with gloo,
-    which has no streams, this thread waits.
+    Messages of a pair of ranks match in the order in which each side starts them, and plans make
+    sure that both sides have the same order. NCCL needs that in each group, in which a pair has one
+    stream. A transfer runs after all work launched before it, so a tensor is sent once computed,
+    and a slot is refilled once read. Waiting makes the compute stream wait on the device; with
+    gloo, which has no streams, this thread waits.
 
-    Tensors are sent from buffers of the transport. The allocator cannot reuse the memory of a
-    tensor that was sent until the host sees that the stream has got there, which may be an
-    iteration later; a buffer is reused in the order of the streams.
+    Tensors are sent from buffers of the transport. The memory of a sent tensor could be allocated
+    again only when the host sees that the stream has passed the send, perhaps an iteration later; a
+    buffer is reused in the order of the streams.
 
     Unlike MPI messages, these carry no tag. Ranks that disagree on a size hang or end, so plans
     are compared before they are executed.
@@ -139,11 +139,11 @@ class TorchTransport:
     def connect(self, peers: Iterable[int]) -> None:
         """Exchanges numbers with peers, because the first transfer of a pair is slow.
 
-        It also takes memory, for each group and direction. Activations go to higher ranks and
-        gradients to lower ones.
+        The first transfer also allocates memory, for each group and direction. Activations are sent
+        to higher ranks, gradients to lower ranks.
 
-        `peers`: Peers of this rank, in an order in which all ranks together can go through theirs
-        without a deadlock. Peers are mutual.
+        `peers`: Peers of this rank, which must be mutual, in an order in which all ranks can
+        connect at the same time without a deadlock.
         """
         for peer in peers:
             for payload, group in self._groups.items():
@@ -188,7 +188,7 @@ def _wait(work: Work) -> None:
         raise TransportError(f"a transfer failed: {error}") from error
 
 
-# Since torch 2.13 these functions have new names, and the old names warn.
+# Since torch 2.13 these functions have new names, and the old names give warnings.
 _reduce_scatter: Callable[..., Any] = (
     getattr(distributed, "reduce_scatter_single", None) or distributed.reduce_scatter_tensor
 )
@@ -302,4 +302,4 @@ def _all_reduce(values: Tensor, group: ProcessGroup | None) -> None:
 
 
 Holders = Sequence[tuple[int, ...]]
-"""Stages that hold the same (tied) weight and exchange it in pairs, for each such weight."""
+"""For each tied weight that stages exchange in pairs, the stages that hold it."""

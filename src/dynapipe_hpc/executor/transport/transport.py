@@ -13,7 +13,7 @@ class TransportError(RunError):
 
 
 class Place:
-    """Place of a rank in a cluster, and sizes of its groups, as `Collectives` has them."""
+    """Place of a rank in a cluster and sizes of its groups: attributes of `Collectives`."""
 
     def __init__(self, cluster: Cluster, rank: int) -> None:
         self.replica, self.n_replicas = cluster.replica_of(rank), cluster.n_replicas
@@ -48,7 +48,7 @@ class Transport(Protocol[Tensor]):
         ...
 
     def wait_receive(self, microbatch: int, payload: Payload) -> Tensor:
-        """Waits for a tensor; it stays valid until its slot is received into again."""
+        """Waits for a tensor, which stays valid until the next receive into its slot starts."""
         ...
 
     def clear(self) -> None:
