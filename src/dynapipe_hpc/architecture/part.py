@@ -65,7 +65,7 @@ class Boundary(IntEnum):
             n_parts: Number of shards that divide the tokens; 1 if each holds all.
 
         Returns:
-            (rows, tokens, width) if tokens are not divided, otherwise (tokens of a shard, width).
+            (rows, tokens, width), or (tokens of a shard, width) if tokens are divided.
         """
         sides = [microbatch.row_tokens]
         if self is Boundary.PAIR:

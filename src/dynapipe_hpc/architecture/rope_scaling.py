@@ -81,8 +81,8 @@ class YarnScaling(ConfigTable):
         original_max_tokens: Longest row for which the model was trained before the scaling.
         attention_factor: Factor by which rotated queries and keys are multiplied; None for
             0.1 ln(factor) + 1.
-        truncate: Whether the limits between fast and slow pairs are rounded outwards to whole
-            numbers of pairs.
+        truncate: Whether the limits between fast and slow pairs are rounded outwards to integer
+            indices of pairs.
 
     Source:
         Peng et al., "YaRN", arXiv:2309.00071; the limits as in `transformers`, rope type "yarn".

@@ -57,7 +57,7 @@ def causal_attention(
     window: int | None = None,
     attend: Attend | None = None,
 ) -> Tensor:
-    """Attention of every position to itself and to those before it, see `attention`.
+    """Attention of every position to itself and to earlier positions, see `attention`.
 
     `query`: What attends, shape (rows, heads, tokens, head size). `key`: What is attended to, shape
     (rows, key heads, tokens, head size). `documents`: Documents of a packed row, which attend to

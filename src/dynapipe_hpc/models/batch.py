@@ -110,7 +110,7 @@ class Batch(OnDevice):
         """
         segments = self.segments
         if attend and isinstance(segments, Branches | SlicedRow):
-            raise ValueError("attention by a formula is that of whole samples only")
+            raise ValueError("attention by a formula takes neither slices nor preference pairs")
         if isinstance(segments, Branches):
             q, k, v = scaled(query, scale)[0], key[0], value[0]
             documents = {"queries": segments.texts, "keys": segments.sources}
@@ -122,7 +122,7 @@ class Batch(OnDevice):
             )
             return attended.transpose(1, 2)
         if self.kv_cache is None:
-            raise ValueError("a slice of a sample needs the keys and values of those before it")
+            raise ValueError("a slice of a sample needs the keys and values of earlier slices")
         n_tokens, first = segments.slice.longest, segments.first_key(window)
         q, k, v = (each[0, :n_tokens] for each in (scaled(query, scale), key, value))
         source = CachedKeys(self.kv_cache.layer(layer), segments.begin, first)
@@ -183,7 +183,7 @@ class IterationTokens:
         return self.reader.read(sample.sample_id, sample.input_tokens, sample.target_tokens)
 
     def texts(self, sample: Sample) -> tuple[IntegerArray, IntegerArray]:
-        """Tokens of a sample that a decoder reads, after its start token, and those it predicts.
+        """Tokens of a sample that a decoder reads, start token first, and tokens that it predicts.
 
         A rejected answer begins with the last token of the prompt, as the chosen one does.
         """

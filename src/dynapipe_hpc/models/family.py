@@ -127,7 +127,7 @@ class UnsetWeights(TorchFunctionMode):
         if getattr(func, "__module__", "") == "torch.nn.init":
             return kwargs["tensor"] if "tensor" in kwargs else args[0]
         if func is torch.empty:
-            # A mode inside this one, or a module, may have said otherwise.
+            # A mode inside this one, or a module, may have chosen other options.
             given = {name: value for name, value in kwargs.items() if value is not None}
             kwargs = kwargs | self._options | given
         return func(*args, **kwargs)

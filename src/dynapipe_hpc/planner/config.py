@@ -35,7 +35,7 @@ EVERY_BATCH_RULE: tuple[BatchConfig, ...] = (
     NaivePaddingConfig(rule="naive_padding"),
     DensePackingConfig(rule="dense_packing"),
 )
-"""Batch rules with their default settings; those of baselines are tuned for every batch."""
+"""Batch rules with their default settings; settings of baselines are tuned for every batch."""
 
 
 class PlannerConfig(ConfigTable):

@@ -102,7 +102,7 @@ def _planner_of_functions(
     if len(functions.stage_shares) != cluster.n_stages:
         raise InputError(
             f"stage_shares has {len(functions.stage_shares)} stages, but cluster.n_stages is "
-            f"{cluster.n_stages}; give as many shares"
+            f"{cluster.n_stages}; give a share for each"
         )
     rules, cost = schedule_rules(ScheduleConfig()), functions.cost_model()
     chooser = dynamic_chooser(batch, search, rules, cost=cost, cluster=cluster)

@@ -61,7 +61,7 @@ class Collectives(Shards, Protocol):
         ...
 
     def copy_from_first(self, values: Tensor, stages: Sequence[int]) -> None:
-        """Broadcast: replaces `values` with those of the first of `stages`."""
+        """Broadcast: replaces `values` with the values of the first of `stages`."""
         ...
 
 

@@ -37,7 +37,7 @@ class DynamicConfig(ConfigTable):
             of a slice. With auto, samples are cut where that makes the predicted iteration shorter:
             because other samples would wait for them in the stages, or be recomputed for lack of
             memory. Slices of a sample take equally long and have about 512 tokens or more. Samples
-            that do not fit whole are cut, too. Slices need packed rows, adaptive schedules and a
+            that do not fit uncut are cut, too. Slices need packed rows, adaptive schedules and a
             decoder-only model (without soft caps if of transformers); with auto, samples run uncut
             where one of these is missing.
     """

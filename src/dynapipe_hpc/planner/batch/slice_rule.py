@@ -66,11 +66,11 @@ class Cut(NamedTuple):
 class SliceRule:
     """Rule by which long samples are cut into slices.
 
-    The trip of a sample through n stages and back takes n - 1 times its work on one stage longer
-    than that work: a gap, in which stages wait unless other samples fill it. Cut into k parts of
-    equal time, a sample has the gap of one part. There are two reasons to cut samples: the gap of
-    the longest is not filled, or memory does not hold one like it per stage, and uncut samples
-    would be recomputed. For either, the rule cuts all samples whose gap is a large share of a
+    A sample's trip through n stages and back takes n times its work on one stage. The excess over
+    that work is a gap, in which stages wait unless other samples fill it. Cut into k parts of equal
+    time, a sample has the gap of one part. There are two reasons to cut samples: the gap of the
+    longest is not filled, or memory does not hold one like it per stage, and uncut samples would
+    be recomputed. For either reason, the rule cuts all samples whose gap is a large share of a
     replica's work, into a power of two of parts: as many as make that share small, or fewer if
     small parts take longer than their tokens should. It also cuts samples that do not fit uncut.
     If `setting` is a number of tokens, it instead cuts all longer samples into parts of that size.

@@ -54,7 +54,7 @@ class Choice:
     def best(self) -> Candidate:
         """The plan whose iteration ends first in the simulation; the first of equal plans.
 
-        Raises `InfeasibleScheduleError`: There is no plan; the reason is that of the first attempt.
+        Raises `InfeasibleScheduleError`: There is no plan; it gives the first attempt's reason.
         """
         if not self.candidates:
             reason, *_ = (each.reason for each in self.tried if isinstance(each, Infeasible))

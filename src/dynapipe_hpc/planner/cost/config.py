@@ -56,7 +56,7 @@ class AnalyticConfig(AnalyticTable):
     Attributes:
         element_bytes: Size of one number of an activation or weight.
         state_factor: Bytes of weights, gradients and optimizer state per byte of weights; None for
-            those of AdamW.
+            the bytes of AdamW.
     """
 
     element_bytes: Bytes = Field(default=4, ge=1, le=16)

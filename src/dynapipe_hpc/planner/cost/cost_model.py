@@ -47,7 +47,7 @@ TIMES = [Cost.FORWARD_MS, Cost.BACKWARD_MS, Cost.WEIGHT_MS, Cost.SPLITTING_MS]
 """Names of the costs that are times."""
 
 SHARED = (Cost.FORWARD_TRANSIENT_BYTES, Cost.BACKWARD_TRANSIENT_BYTES)
-"""Costs that parts of a stage share, as they run one after the other; all others add up."""
+"""Costs for which a stage has the maximum over its parts, which run in turn; other costs add up."""
 
 
 class KnownRows(NamedTuple):
@@ -275,7 +275,7 @@ class SliceMemory(NamedTuple):
         return cls(*np.zeros((3, n_stages)))
 
     def of_kinds(self, kind_of_stage: Kinds | None) -> "SliceMemory":
-        """The same per kind of stage."""
+        """These bytes per kind of stage."""
         if kind_of_stage is None:
             return self
         _, first = np.unique(kind_of_stage, return_index=True)

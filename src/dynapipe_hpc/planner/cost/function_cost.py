@@ -40,8 +40,8 @@ class FunctionCost:
     """Costs by plain functions of the padded lengths of a micro-batch.
 
     All rows of a micro-batch have one length, so that `[row_tokens] * n_rows` are its lengths. Both
-    are whole numbers, except in packed micro-batches: these are looked up as equal rows that have
-    as many tokens, and as many pairs of tokens of one sample (as large a sum of squared lengths).
+    are integers, except in packed micro-batches: these are looked up as equal rows with the same
+    number of tokens and of pairs of tokens within a sample (the same sum of squared lengths).
 
     Neither function may fall with more rows or longer rows; infinity means that a micro-batch
     cannot run. The gradient all-reduce and the update take no time here, as no plan changes them.
@@ -165,7 +165,7 @@ def _value(name: str, function: OfRows, size: list[float], limits: Limits) -> fl
 
 
 def _check_never_falls(name: str, sizes: FloatArray, values: FloatArray, same: int) -> None:
-    """Refuses neighbours, equal in one size, of which the larger in the other size costs less."""
+    """Refuses costs that fall between neighbours, equal in one size, as the other size grows."""
     lesser = values[1:] < values[:-1] * (1 - 1e-9)
     falls: IntArray = np.flatnonzero(lesser & (sizes[1:, same] == sizes[:-1, same]))
     if falls.size:

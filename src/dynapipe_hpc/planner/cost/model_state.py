@@ -18,7 +18,7 @@ GRADIENT_BYTES = 4  # gradients, also of keys and values, are added up in float3
 def state_factor(element_bytes: int) -> float:
     """Bytes of weights, gradients and AdamW's moments per byte of weights, without ZeRO.
 
-    Weights of less than 32 bits have float32 gradients, moments and copies of the weights.
+    Weights of less than 32 bits have gradients, moments and copies of the weights in float32.
     """
     wide = max(GRADIENT_BYTES, element_bytes)
     copy = 0 if wide == element_bytes else wide
@@ -31,7 +31,7 @@ def state_factor_of_rank(state_factor: float, element_bytes: int, cluster: Clust
     With `cluster.zero_stage` 1, replicas partition the optimizer state, float32 copies of 16-bit
     weights included; each replica has all weights and gradients.
 
-    `state_factor`: The same without ZeRO. `element_bytes`: Bytes per number of a weight. Source:
+    `state_factor`: Factor without ZeRO. `element_bytes`: Bytes per number of a weight. Source:
     Rajbhandari et al., "ZeRO", SC 2020, section 5.1.
     """
     if cluster.zero_stage == 0:
@@ -64,8 +64,8 @@ def held_weights(
     A tied weight belongs to the first stage that holds it. A stage holds it once, however many of
     its parts use it (docs/decisions/0011).
 
-    `parameter_bytes`: Bytes of the weights of one part by kind; the head's include those of the
-    embedding.
+    `parameter_bytes`: Bytes of the weights of one part by kind; the head's include the embedding's
+    bytes.
     """
     weights = shape.weights(n_shards)
     frozen_bytes = {
@@ -84,7 +84,7 @@ def _held_once(
     placement: Placement,
     weights: Mapping[str, Weights],
 ) -> tuple[FloatArray, FloatArray]:
-    """Weights on every stage: those whose first or only copy it has, and those copied to it."""
+    """Weights on every stage: first or only copies, and further copies."""
     counts = parts_of_stages(shape, placement)
     own: FloatArray = np.sum([counts[kind] * n for kind, n in parameter_bytes.items()], axis=0)
     copied = np.zeros_like(own)

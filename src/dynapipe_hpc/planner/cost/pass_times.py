@@ -90,7 +90,7 @@ class PassTimes:
         """Factors by which passes take longer than predicted, shape `shape_of`.
 
         A mode that was seen little, or long ago, has the factor of its stage in all modes; a part
-        that was not seen has that of the stage's other parts; a stage that was not seen has 1.
+        that was never seen has the factor of the stage's other parts; a stage never seen has 1.
         """
         of_stage = _ratio(self.measured_ms, self.predicted_ms, (0, 1, 3), 1.0)
         of_part = _ratio(self.measured_ms, self.predicted_ms, (0, 1), of_stage)
@@ -101,7 +101,7 @@ class PassTimes:
 
     @property
     def slowness(self) -> FloatArray:
-        """Time of every rank as a multiple of the expected, shape (n_replicas, n_stages)."""
+        """Time of every rank as a multiple of its expected time, shape (n_replicas, n_stages)."""
         return _ratio(self.taken_ms, self.expected_ms, (), 1.0)
 
     @property
@@ -112,7 +112,7 @@ class PassTimes:
 
     @property
     def corrections(self) -> Corrections:
-        """Factors of the fastest replica, and by how much others are slower, if they are."""
+        """Factors of the fastest replica, and slowness of all replicas if their speeds differ."""
         fastest = self.slowness.min(axis=0)
         slower = self.slowness / fastest
         if (slower < ALIKE).all():

@@ -1,4 +1,4 @@
-"""Costs of slices of samples, from measurements of whole rows."""
+"""Costs of slices of samples, from measurements of complete rows."""
 
 from typing import NamedTuple
 

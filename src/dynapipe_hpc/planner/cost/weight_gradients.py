@@ -1,4 +1,4 @@
-"""Costs of split backward passes: gradients of inputs first, those of weights later."""
+"""Costs of split backward passes: gradients of inputs first, gradients of weights later."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -69,7 +69,7 @@ def split_times(
     splitting never seems to save work.
 
     Where halves were not measured, splitting is free, and weights take a share. Gradients of the
-    inputs of a linear map cost as much as its forward pass, and so do those of its weights;
+    inputs of a linear map cost as much as its forward pass, and so do gradients of its weights;
     attention has no weights, and its gradients cost twice its forward pass. So in a backward pass
     without recomputation, deferred gradients take the share
 

@@ -82,7 +82,7 @@ class PartCosts:
 
     @classmethod
     def of_probe(cls, costs: FloatArray, shape: ModelShape) -> Self:
-        """Costs of parts from those of the stages of `probe_costs`."""
+        """Costs of parts, from the costs of the stages of `probe_costs`."""
         first, middle, two, last = costs[:4]
         layer = two - middle
         n_first_side, *n_others = shape.layer_counts.values()

@@ -23,7 +23,7 @@ class ScheduleConfig(ConfigTable):
             1f1b, cyclic and adaptive, or with split_backward 1f1b, zb_h1 and adaptive. zb_h1 needs
             split_backward; cyclic excludes it.
         split_backward: Whether weight gradients of linear layers may have separate passes, which
-            run while a stage would be idle. Weight gradients of recomputed blocks never have.
+            run while a stage would be idle. Weight gradients of recomputed blocks never do.
     """
 
     rules: tuple[RuleName, ...] = ()

@@ -239,10 +239,10 @@ def _any_work(
     """Least work over all partitions, however samples or their slices lie in rows.
 
     If b and c >= 0 are such that b l + c l^2 is at most what a row of l tokens takes, for all l,
-    then a micro-batch takes at least b times its tokens and c times its pairs of tokens: both are
-    no less than those of its samples or slices. Any c gives a bound, with the largest b. What a row
-    takes at least is looked up at numbers of rows between which times are straight lines, or fall
-    per row, see `KnownRows`.
+    then a micro-batch takes at least b times its tokens plus c times its pairs of tokens: it has
+    at least the tokens and pairs of its samples or slices. Any c gives a bound, with the largest b.
+    The least time of a row is looked up at numbers of rows between which times are straight lines,
+    or fall per row, see `KnownRows`.
     """
     grid = _lengths(samples, cost)
     longer, shorter = grid[1:, None], grid[:-1]

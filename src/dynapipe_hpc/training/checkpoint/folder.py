@@ -103,7 +103,7 @@ def checksum_of(path: Path) -> str:
 
 
 def new_checksum() -> hashlib.blake2b:
-    """A checksum without data so far; the same hash as that of plans."""
+    """A checksum of no data yet, by the same hash as for plans."""
     return hashlib.blake2b(digest_size=8)
 
 

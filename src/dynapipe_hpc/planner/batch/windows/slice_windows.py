@@ -155,7 +155,7 @@ def _joined(
     slice_spans = np.full((len(modes), n_rows, 2), n_cells)
     cells = n_cells + np.arange(usable.sum())
     slice_spans[mode_of_cut[usable], row_of_cut[usable]] = np.stack([cells, cells + 1], axis=1)
-    # Costs of cuts come first, then those of slices.
+    # Costs of cuts come first, then costs of slices.
     begins, n_whole = slices.begins[:-1], n_costs + len(slices.cuts)
     places = n_whole + np.arange(len(slices.later))
     first_slice = np.concatenate([np.arange(n_costs), places[begins], places])

@@ -108,7 +108,7 @@ def _read(path: Path, parse: Callable[[dict[str, str]], T]) -> list[T]:
 
 def _parse(row: dict[str, str], parse: Callable[[dict[str, str]], T], where: str) -> T:
     if None in row or None in row.values():
-        raise InputError(f"{where}: does not have as many cells as there are columns")
+        raise InputError(f"{where}: has fewer or more cells than there are columns")
     try:
         return parse(row)
     except KeyError as error:

@@ -29,7 +29,7 @@ ModelFingerprint = Mapping[str, str | int]
 
 
 def fingerprint_of(shape: ModelShape) -> ModelFingerprint:
-    """Properties of a model that a table is measured for and that every user of it must share.
+    """Properties of a measured model, which every model that uses the table must share.
 
     Keys that the [model] table leaves out have the family's value; keys that are false are absent.
     """
@@ -66,7 +66,7 @@ def _differing_settings(measured: ModelFingerprint, configured: ModelFingerprint
     try:
         there, here = (json.loads(str(of.get(SETTINGS, ""))) for of in (measured, configured))
     except ValueError:
-        yield f"{SETTINGS} are others there than in [model], those of config.json"
+        yield f"{SETTINGS} (of config.json) are not those in [model]"
         return
     for key in sorted(there.keys() | here.keys()):
         if there.get(key) != here.get(key):
