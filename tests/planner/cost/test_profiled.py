@@ -158,7 +158,7 @@ def test_a_table_of_another_decoder_of_transformers_names_the_settings_that_diff
     with pytest.raises(InputError, match=f"costs of another model: {told}; measure this one"):
         check_model(measured, here, Path("costs.h5"))
     older = {name: value for name, value in measured.items() if name != "settings"}
-    with pytest.raises(InputError, match="another model: settings .* are not those in"):
+    with pytest.raises(InputError, match=r"another model: settings .* are not those in"):
         check_model(older, here, Path("costs.h5"))
     with pytest.raises(InputError, match="family is transformers there and gpt"):
         check_model(measured, SHAPE, Path("costs.h5"))

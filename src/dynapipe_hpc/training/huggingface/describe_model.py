@@ -41,7 +41,7 @@ def describe_model(path: Path) -> str:
     lines = [f"{origins[0]}: {_size(origins[0].shape)}"]
     for origin in origins:
         lines += [f'family = "{origin.shape.family}": {text}' for text in _details(origin)]
-    return "\n".join([*lines, *(f"not otherwise: {text}" for text in refusals)])
+    return "\n".join([*lines, *(f"another family refuses it: {text}" for text in refusals)])
 
 
 def _size(shape: ModelShape) -> str:
