@@ -327,13 +327,13 @@ class LocalCollectives:
         return done
 
     def sum_share_over_replicas(self, values: torch.Tensor) -> None:
-        """Reduce-scatter: replaces only this replica's share of `values`, with its sum."""
+        """Reduce-scatter: replaces this replica's share of `values`, and only it, with its sum."""
         shown = self._over_replicas.gather(self._rank, values.clone())
         total = torch.stack([self._share(each) for each in shown]).sum(dim=0)
         self._share(values).copy_(total)
 
     def gather_shares(self, values: torch.Tensor) -> None:
-        """All-gather: replaces every share of `values` with that of its replica."""
+        """All-gather: replaces every share of `values` with its replica's values."""
         shown = self._over_replicas.gather(self._rank, self._share(values).clone())
         values.copy_(torch.cat(shown))
 
@@ -362,7 +362,7 @@ class LocalCollectives:
             values.copy_(torch.stack(shown).sum(dim=0))
 
     def copy_from_first(self, values: torch.Tensor, stages: Sequence[int]) -> None:
-        """Broadcast: replaces `values` with those of the first of `stages`."""
+        """Broadcast: replaces `values` with the values of the first of `stages`."""
         values.copy_(self._holders_of(stages).gather(self._rank, values.clone())[0])
 
     def _holders_of(self, stages: Sequence[int]) -> _Meeting:

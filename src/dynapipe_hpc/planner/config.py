@@ -95,7 +95,7 @@ class PlannerConfig(ConfigTable):
 
     @property
     def plainest_layout(self) -> Layout:
-        """Layout for which a model is placed: packed if all micro-batches of plans are."""
+        """Layout for which a model is placed: packed if plans have packed micro-batches only."""
         return min(self._layouts)
 
     @property

@@ -30,7 +30,7 @@ def logits_of(
 
     `tokens`: Ids of a decoder's row, the start token included; at least one. `source`: Ids that an
     encoder reads; None for a model without one. `kv_cache`: Keys and values of earlier tokens, to
-    which these are added, for a model without an encoder; None if these are all its tokens.
+    which these are added, for a model without an encoder; None if no tokens precede or follow.
     """
     batch = _batch_of(tokens)
     if source is not None:

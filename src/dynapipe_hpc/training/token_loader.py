@@ -69,7 +69,7 @@ class TokenLoader:
         self._ahead: dict[MicroBatch, Batch] = {}
 
     def start_iteration(self, samples: Sequence[Sample], iteration: int | None = None) -> None:
-        """Starts a global batch, of a training iteration or, if None, without dropout."""
+        """Starts a global batch, of a training iteration; without dropout if that is None."""
         by_id = {sample.sample_id: sample for sample in samples}
         weights = token_weights(samples, self._weighting, self._tokens.trained)
         self._tokens = replace(self._tokens, samples=by_id, weights=weights, iteration=iteration)

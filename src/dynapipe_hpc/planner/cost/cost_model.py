@@ -91,7 +91,7 @@ class Shapes(NamedTuple):
 
     @classmethod
     def padded(cls, n_rows: Sizes, row_tokens: Sizes, target_tokens: Sizes) -> "Shapes":
-        """Sizes of micro-batches whose rows have both sides, or only one."""
+        """Sizes of micro-batches whose rows have inputs and targets, or only one of these sides."""
         return cls(n_rows, row_tokens, target_tokens, n_rows)
 
     @property

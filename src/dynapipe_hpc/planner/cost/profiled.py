@@ -175,7 +175,7 @@ class _Selection(NamedTuple):
     n_shards: int
 
     def layouts(self, recomputes: Sequence[Recompute], kinds: Collection[str]) -> list[Layout]:
-        """Padded, and packed if these layers were measured so in these modes."""
+        """Padded, and packed if these layers were measured packed in these modes."""
         packed = [ExecutionMode(Layout.PACKED, each) for each in recomputes]
         has_packed = all(
             self.key(mode, kind) in self.table.layers for mode, kind in product(packed, kinds)
@@ -186,7 +186,7 @@ class _Selection(NamedTuple):
         return {kind: self._layer(self.key(mode, kind)) for kind in kinds}
 
     def measured_plain(self, layout: Layout, kinds: Iterable[str]) -> dict[str, LayerProfile]:
-        """Measurements without recomputation, if all of these layers were measured so."""
+        """Measurements without recomputation, if all of these layers have them."""
         keys = {kind: self.key(ExecutionMode(layout, Recompute.NONE), kind) for kind in kinds}
         if not all(key in self.table.layers for key in keys.values()):
             return {}

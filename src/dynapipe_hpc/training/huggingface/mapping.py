@@ -37,7 +37,7 @@ class Settings:
         return default if value is None else value
 
     def completed(self, *names: str) -> Self:
-        """The same settings, with those named but left out in the file filled in by their class."""
+        """The same settings; if the file leaves out some of `names`, with their class's values."""
         absent = [name for name in names if name not in self.values]
         if not absent:
             return self

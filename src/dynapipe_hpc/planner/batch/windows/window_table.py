@@ -68,12 +68,12 @@ class WindowTable:
 
     @property
     def every_sample_runs(self) -> bool:
-        """Whether every sample alone may be used in some mode."""
+        """Whether every sample can run alone in some mode."""
         return bool(self.runs_alone.any(axis=0).all())
 
     @property
     def runs_alone(self) -> BoolArray:
-        """Whether the window of one sample of a row may be used, shape (n_modes, n_rows)."""
+        """Whether one sample of a row can run alone, shape (n_modes, n_rows)."""
         begin, end = np.moveaxis(self.spans, 2, 0)
         runs: BoolArray = begin < end
         runs[runs] = self.cells[begin[runs]] >= 0
@@ -107,7 +107,7 @@ class WindowTable:
         return cut.rows(self.modes[mode], self.sliced.token_multiple)
 
     def microbatches_of(self, windows: npt.NDArray[np.uint32]) -> list[MicroBatch]:
-        """Micro-batches of windows, those of slices one by one."""
+        """Micro-batches of windows, slices as one micro-batch each."""
         return [each for window in windows.tolist() for each in self.microbatches(*window)]
 
     def priced(self, windows: npt.NDArray[np.uint32]) -> PricedReplica:
@@ -116,7 +116,7 @@ class WindowTable:
         return PricedReplica(partial(self.microbatches_of, windows), self.costs_of(windows), key)
 
     def costs_of(self, windows: npt.NDArray[np.uint32]) -> StageCosts:
-        """Costs of the micro-batches of windows, those of slices one by one."""
+        """Costs of the micro-batches of windows, slices as one micro-batch each."""
         cells = self.cells_of(windows).astype(np.int64)
         if not self.sliced.cuts:
             return self.costs.take(cells)

@@ -24,7 +24,7 @@ HALVES = ("input_ms", "weight_ms")
 """Times of the two passes that a split backward pass consists of."""
 PAIR_QUANTITIES = ("pair_ms", "near_pair_ms")
 CONFIG_CHECKSUM, SETTINGS = "config_checksum", "settings"
-"""Properties of a `transformers` decoder: the checksum of its config.json, and its text."""
+"""Keys for a decoder of `transformers`: the checksum of its config.json, and its text."""
 ModelFingerprint = Mapping[str, str | int]
 
 
