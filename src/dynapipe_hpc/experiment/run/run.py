@@ -268,7 +268,7 @@ def _run(job: Job, experiment: Experiment, run: OpenRun, host: HostDevice) -> in
     with job.fail_together():
         device = find_device(job, config)
     with run.records(host.facts):
-        job.say(f"attention: {host.attention}")
+        job.say(f"attention kernels: {host.attention}")
         for line in experiment.data_lines if job.is_first else ():
             job.say(line)
         with Rank(job, experiment, device) as rank:
