@@ -155,7 +155,7 @@ def test_costs_depend_on_settings() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"vocab_size": 7}, r"none of vocab_size x hidden_size \(7 x 4\)"),
+        ({"vocab_size": 7}, r"no embedding, a shape of vocab_size x hidden_size \(7 x 4\)"),
         ({"tied_head": True}, "tied_head is true, which contradicts tensors"),
         ({"tensors": {"model.embed_tokens.weight": (6, 4)}}, "names no weight of a layer"),
     ],

@@ -72,7 +72,7 @@ def test_every_verb_that_begins_work_refuses_it(
     for verb in (["plan", config], [*init, "-o", first], ["doctor", config]):
         assert main(verb) != 0
         said = capsys.readouterr()
-        assert "to which the same ids mean other text" in f"{said.out}{said.err}"
+        assert "for which the same ids mean other text" in f"{said.out}{said.err}"
         assert "no division" not in said.err
 
 

@@ -63,7 +63,7 @@ def test_longer_rows_than_short_factors_are_for_are_refused(tmp_path: Path) -> N
         saved_decoder("phi3", tmp_path, **long_rope(16))
     assert origin_of(tmp_path)[1].max_tokens == 16
     model = {"init_from": str(tmp_path), "family": "transformers", "max_tokens": 17}
-    message = r"at most 16 \(original_max_position_embeddings\), as angles .*longrope\), not 17"
+    message = r"at most 16 \(original_max_position_embeddings\), as a longer .*longrope\), not 17"
     with pytest.raises(InputError, match=message):
         sizes_of_origin(model)
     assert sizes_of_origin({**model, "max_tokens": 16}) is not None
