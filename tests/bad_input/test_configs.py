@@ -73,7 +73,7 @@ VALUES: dict[str, str] = {
     "data.max_tokens=true": "max_tokens = true: must be an integer",
     "data.max_tokens=72": "model.max_tokens",
     "data.tokens_per_batch=8": "exceeds tokens_per_batch",
-    "data.dataset=": "at least 1 character",
+    "data.dataset=": "1 or more characters",
     "data.dataset=none.h5": "not a dataset: No such file",
     "data.dataset=run": "folder",
     "data.dataset=config.toml": "not a complete HDF5 file",

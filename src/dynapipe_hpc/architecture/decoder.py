@@ -257,7 +257,7 @@ class LlamaShape(DecoderShape):
         if self.head_size is None and self.hidden_size % self.n_heads:
             raise ValueError(
                 f"hidden_size ({self.hidden_size}) must be a multiple of n_heads "
-                f"({self.n_heads}), or head_size be set"
+                f"({self.n_heads}); or set head_size"
             )
         if self.head_width % 2:
             raise ValueError(

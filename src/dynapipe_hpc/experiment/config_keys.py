@@ -21,7 +21,7 @@ _LIMITS = {
     "exclusiveMaximum": "< {}",
     "maximum": "≤ {}",
     "multipleOf": "a multiple of {}",
-    "minLength": "of at least {} character",
+    "minLength": "of {} or more characters",
 }
 _WORDS = {
     "boolean": "true or false",

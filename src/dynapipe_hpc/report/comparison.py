@@ -225,7 +225,7 @@ MIN_SHARE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """Ratio of the real tokens per second of a run and of the best other run, and why, if known."""
+    """Gain of a run in real tokens per second over the best other run, and why, if known."""
 
     claim: str
     why: str

@@ -47,8 +47,8 @@ def poll(
 ) -> bool:
     """Calls `ready` until it returns True; returns whether it did so within `timeout_s`.
 
-    After the first 50 us it sleeps between calls, so that a wait never occupies the core that
-    another process needs to end it. It sleeps for a `share` of the time waited so far, at most
+    After the first 50 us it sleeps between calls, so that it never occupies the core that the
+    awaited process needs. It sleeps for a `share` of the time waited so far, at most
     `longest_pause_s`, in addition to the 60 us or so that the shortest sleep takes. Pauses should
     be short if `ready` enters MPI, as these calls may be what moves a transfer along.
     """

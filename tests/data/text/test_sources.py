@@ -129,13 +129,13 @@ def test_a_source_of_any_kind_gives_the_same_dataset(tmp_path: Path, kind: str) 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (b'[{"text": "a"}, {"text": "b"]', "x.json:2: not JSON, or neither"),
-        (b'[{"text": "a"} {"text": "b"}]', "x.json:1: not JSON, or neither"),
-        (b'[{"text": "a"}', "x.json:1: not JSON, or neither"),
+        (b'[{"text": "a"}, {"text": "b"]', "x.json:2: not JSON, or not followed by"),
+        (b'[{"text": "a"} {"text": "b"}]', "x.json:1: not JSON, or not followed by"),
+        (b'[{"text": "a"}', "x.json:1: not JSON, or not followed by"),
         (b'[{"text": "a"}]\n[{"text": "b"}]', "x.json:2: text comes after the JSON array"),
         (b'[{"text": "\xff"}]', "x.json:1: not UTF-8"),
         (b'[{"text": "a"}, "b"]', "x.json:2: not a JSON object but a string"),
-        (b"[" + 100_000 * b"[", "x.json:1: not JSON, or neither"),
+        (b"[" + 100_000 * b"[", "x.json:1: not JSON, or not followed by"),
         (b"[]", "x.json: no sample to write"),
     ],
 )

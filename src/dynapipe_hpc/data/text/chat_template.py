@@ -23,7 +23,7 @@ class _Generation(Extension):
     tags = {"generation"}  # noqa: RUF012 (as the library declares it)
 
     def parse(self, parser: Parser) -> nodes.Node:
-        """A block that `check_template` can tell from all other blocks."""
+        """Parses it into a block that only `check_template` looks for."""
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
         return nodes.CallBlock(nodes.Name("generation", "load"), [], [], body).set_lineno(line)
@@ -221,7 +221,7 @@ def _content_or_empty(message: Fields) -> object:
 
 
 def _absent_content_error(messages: list[Fields], name: str) -> InputError | None:
-    """The error that a message lacks the content that a template writes; None if all have some."""
+    """Error for a message without the content that a template writes; None if all have some."""
     for k, message in enumerate(messages):
         if message.get("content") is None:
             return InputError(

@@ -115,7 +115,7 @@ def check_no_context(record: Mapping[str, Any]) -> None:
     for name in () if record.keys().isdisjoint(CONTEXT) else CONTEXT:
         if not is_empty(record.get(name)):
             raise InputError(
-                f"field '{name}' is shown by a chat template, but there is none; name it: "
+                f"field '{name}' needs a chat template, but there is none; name one: "
                 "preprocess --template FILE"
             )
 

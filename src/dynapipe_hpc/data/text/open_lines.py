@@ -123,7 +123,7 @@ def _elements(path: Path, file: BinaryIO) -> Iterator[str]:
             ):
                 part, at = part[at:] + more, 0
             else:
-                raise InputError(f"{path}:{number}: not JSON, or neither , nor ] comes after it")
+                raise InputError(f"{path}:{number}: not JSON, or not followed by ',' or ']'")
         if (part[at + 1 :] + text.read(BLOCK_BYTES)).strip():
             raise InputError(f"{path}:{number}: text comes after the JSON array; remove it")
     except UnicodeDecodeError:

@@ -47,8 +47,8 @@ class Watchdog:
     """A thread beside the execution.
 
     A few times per second it reads the position of its rank. If the rank makes no progress for half
-    of the shortest limit, it writes into the run's folder `hang` where the rank is, its stack, and
-    which ranks of its host are stopped. So the first rank past its limit knows where the others
+    of the shortest limit, it writes the rank's place, its stack, and which ranks of its host are
+    stopped into the run's folder `hang`. So the first rank past its limit knows where the others
     are: it prints that, and ends the job, as it does if the process of a rank of its host dies.
     """
 

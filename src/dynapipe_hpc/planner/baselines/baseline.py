@@ -65,10 +65,10 @@ def packed_balanced(
 ) -> list[list[MicroBatch]]:
     """Balances the work of replicas, then of their micro-batches, by largest differencing.
 
-    Every replica has as many micro-batches as the one with the most tokens needs, or one per
-    sample. As work is balanced, not tokens, `tokens_per_microbatch` limits only the mean. The
-    largest are in the middle, so that the pipeline fills and drains with small ones. The projects
-    run it with 1F1B: planner.schedule.rules = ["1f1b"].
+    Every replica has as many micro-batches as the fullest one needs, but at most one per sample. As
+    work is balanced, not tokens, `tokens_per_microbatch` limits only the mean. The largest are in
+    the middle, so that the pipeline fills and drains with small ones. Its sources run it with 1F1B:
+    planner.schedule.rules = ["1f1b"].
 
     Source: verl (`utils/seqlen_balancing.py`: number, differencing and order), slime
     (`balance_by_flops`) and prime-rl (swaps).

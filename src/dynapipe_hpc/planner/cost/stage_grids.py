@@ -275,7 +275,7 @@ def most_tokens(axes: Axes, points: FloatArray) -> FloatArray:
 
 
 def with_corners(axes: Axes, points: FloatArray) -> FloatArray:
-    """Adds the corners of cells that only `most_tokens` keeps from being measured.
+    """Adds corners of cells that only `most_tokens` left unmeasured.
 
     Micro-batches of that many tokens lie on a curve through the cells of the grid. If rows and
     lengths double, each cell on the curve has a corner beyond it. Its cost is the product of the
@@ -283,8 +283,8 @@ def with_corners(axes: Axes, points: FloatArray) -> FloatArray:
     function of lengths, or constant. Without it, micro-batches of more than half of `most_tokens`
     could often not be planned. It is for interpolation only: a micro-batch there is too large.
 
-    Returns the points with costs in these corners. A point that is infeasible though it has no more
-    tokens than the largest feasible one, as memory ran out there, remains infeasible.
+    Returns the points with costs in these corners. A point where memory ran out, with no more
+    tokens than the largest feasible one, remains infeasible.
     """
     is_beyond = tokens_of_points(axes)[..., None] > most_tokens(axes, points)
     points = points.copy()

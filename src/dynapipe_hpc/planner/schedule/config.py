@@ -19,8 +19,8 @@ class ScheduleConfig(ConfigTable):
     """The [planner.schedule] table: how micro-batches pass through the pipeline.
 
     Attributes:
-        rules: Rules to try; the schedule that ends first in the simulation is used. If empty,
-            1f1b, cyclic and adaptive, or with split_backward 1f1b, zb_h1 and adaptive. zb_h1 needs
+        rules: Rules to try; the schedule that ends first in the simulation is used. If empty: 1f1b,
+            cyclic and adaptive; with split_backward: 1f1b, zb_h1 and adaptive. zb_h1 needs
             split_backward; cyclic excludes it.
         split_backward: Whether weight gradients of linear layers may have separate passes, which
             run while a stage would be idle. Weight gradients of recomputed blocks never do.

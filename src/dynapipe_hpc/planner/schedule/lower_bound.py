@@ -222,7 +222,7 @@ class _StageWork(NamedTuple):
         return cls(paths.head_ms.min(axis=0), paths.tail_ms.min(axis=0), through_ms, work_ms)
 
     def busiest_ms(self, reduce_ms: FloatArray, *, sliced: bool) -> float:
-        """The bound of the busiest stage; heads and tails of slices may be nothing."""
+        """The bound of the busiest stage; heads and tails of slices count as 0."""
         head_ms, tail_ms = (0.0, 0.0) if sliced else (self.head_ms, self.tail_ms)
         busy_ms = np.maximum(self.through_ms + tail_ms, self.work_ms + reduce_ms)
         return float((head_ms + busy_ms).max())

@@ -284,7 +284,7 @@ class TrainingState:
 
 
 def _share_of(segment: Segment, share: range) -> Segment:
-    """The part of a segment that belongs to a share, which lies entirely in the segment."""
+    """The part of a segment that is a share; the segment holds all of the share."""
     start, stop = share.start - segment.start, share.stop - segment.start
     return Segment(share.start, segment.values[start:stop])
 

@@ -62,8 +62,8 @@ def mapping_of(settings: Settings, family: str | None = None) -> ModelTypeMappin
         )
     if settings.get("quantization_config") is not None:
         raise InputError(
-            f"{settings.path}: has a 'quantization_config': its tensors are no weights that can "
-            "be trained; take the model that was quantized"
+            f"{settings.path}: has a 'quantization_config': its tensors are no weights that can be "
+            "trained; take the unquantized model"
         )
     if family == FAMILY or model_type not in MAPPINGS:
         return mapping_of_decoder(settings)
