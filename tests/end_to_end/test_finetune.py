@@ -62,7 +62,7 @@ def test_it_does_what_the_verbs_do(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "number"), [("attention:", signal.SIGKILL), ("iteration 2:", signal.SIGTERM)]
+    ("line", "number"), [("attention kernels:", signal.SIGKILL), ("iteration 2:", signal.SIGTERM)]
 )
 def test_the_same_command_goes_on(folder: Path, line: str, number: signal.Signals) -> None:
     output = f"after_{line.strip(':').replace(' ', '_')}"
