@@ -66,12 +66,13 @@ def test_a_stopped_rank_is_found_by_the_watchdogs(folder: Path, tmp_path: Path) 
     assert not any(line.startswith("no answer") for line in table)
 
 
+@pytest.mark.parametrize("timeout_s", [2, 60])
 def test_a_checkpoint_that_is_not_written_has_a_limit_of_its_own(
-    folder: Path, tmp_path: Path
+    timeout_s: int, folder: Path, tmp_path: Path
 ) -> None:
     """Nobody reads the pipe, so the rank that opens it waits."""
     run = tmp_path / "run"
-    limits = ("--set", "executor.timeout_s=2", "--set", "checkpoint.timeout_s=5")
+    limits = ("--set", f"executor.timeout_s={timeout_s}", "--set", "checkpoint.timeout_s=5")
     every = (*ONE_REPLICA, "--set", "checkpoint.every=50")
     with real_job(folder, 2, *RUN, *ENDLESS, *limits, *every, "-o", str(run)) as job:
         job.wait_for_line("iteration 3:")
@@ -82,6 +83,8 @@ def test_a_checkpoint_that_is_not_written_has_a_limit_of_its_own(
     assert ended.exit_code == 1
     told = r"no progress here for 5 s \(checkpoint.timeout_s\); rank \d on .* writes a checkpoint"
     assert re.search(told, only_message(ended))
+    # Both ranks had written where they are before the first ended the job.
+    assert "no answer" not in ended.err
 
 
 def test_a_dataset_that_is_cut_while_it_is_read_is_named(folder: Path, tmp_path: Path) -> None:

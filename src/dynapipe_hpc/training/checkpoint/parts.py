@@ -129,7 +129,7 @@ class CheckpointReader:
         """Overwrites parts with what all ranks wrote, even if they cut the model differently.
 
         `converting`: Whether the checkpoint may hold other types of numbers. Raises `DamagedError`:
-        The checkpoint is of another model.
+        The checkpoint belongs to another model.
         """
         of_rank: dict[int, list[_Piece]] = {}
         for part in parts:
