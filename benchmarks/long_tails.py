@@ -52,9 +52,10 @@ from dynapipe_hpc.planner.choose.config import SearchConfig
 from dynapipe_hpc.planner.cost.analytic import analytic_cost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel, Shapes
-from dynapipe_hpc.planner.from_config import dynamic_chooser, schedule_rules
+from dynapipe_hpc.planner.from_config import dynamic_chooser
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.planner.schedule.lower_bound import lower_bound
+from dynapipe_hpc.planner.schedule.rules import schedule_rules
 from measured import print_table, write_json
 
 PRESETS = Path(__file__).parents[1] / "configs" / "clusters"

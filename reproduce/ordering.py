@@ -18,12 +18,9 @@ from dynapipe_hpc.planner.batch.replicas import balance_replicas
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
 from dynapipe_hpc.planner.cost.from_config import costs_of
 from dynapipe_hpc.planner.schedule.adaptive import adaptive
+from dynapipe_hpc.planner.schedule.feasibility import ROUNDING
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
-from dynapipe_hpc.planner.schedule.schedule_rule import (
-    InfeasibleScheduleError,
-    Schedule,
-    ScheduleRule,
-)
+from dynapipe_hpc.planner.schedule.schedule_rule import Schedule, ScheduleRule
 from dynapipe_hpc.planner.schedule.simulate import simulate
 from reproduce import methods
 from reproduce.ablations import BATCHES, LONGEST, PAPER_GAINS, tables_of
@@ -89,22 +86,16 @@ def makespans(
         static_bytes: Memory of the model, shape (n_stages,).
     """
 
-    def scheduled(rule: ScheduleRule, costs: StageCosts) -> Schedule | None:
-        try:
-            return rule(costs, room_bytes, link)
-        except InfeasibleScheduleError:
-            return None
-
-    def of(schedule: Schedule | None, costs: StageCosts) -> float:
-        if schedule is None:
-            return math.inf
-        return simulate(schedule, costs, link, static_bytes).makespan_ms
+    def of(schedule: Schedule, costs: StageCosts) -> float:
+        timeline = simulate(schedule, costs, link, static_bytes)
+        fits = (timeline.peak_bytes <= (1 + ROUNDING) * (room_bytes + static_bytes)).all()
+        return timeline.makespan_ms if fits else math.inf
 
     found = {}
     ordered = [costs.take(order) for order in injection_orders(costs, seed=0)]
     noises = [_noisy(costs, seed) for seed in range(N_NOISES)]
     for name, rule in RULES.items():
-        first, *others = (scheduled(rule, each) for each in ordered)
+        first, *others = (rule(each, room_bytes, link) for each in ordered)
         found[name] = of(first, costs)
         found[f"{name}, times off"] = mean(of(first, noisy) for noisy in noises)
         found[f"{name}, best of orders"] = min(map(of, (first, *others), ordered))

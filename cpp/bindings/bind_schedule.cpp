@@ -11,7 +11,6 @@
 #include "dynapipe/schedule/list_scheduler.hpp"
 #include "dynapipe/schedule/precedence.hpp"
 #include "dynapipe/schedule/simulate.hpp"
-#include "dynapipe/schedule/stage_memory.hpp"
 #include "windows.hpp"
 
 namespace py = pybind11;
@@ -21,7 +20,6 @@ namespace {
 using arrays::Codes;
 using arrays::Doubles;
 using dynapipe::Link;
-using dynapipe::Misfit;
 using dynapipe::Timeline;
 
 /// Kernels compare times, which they could not if one were NaN.
@@ -89,26 +87,6 @@ py::array_t<dynapipe::PassCode> list_schedule(const arrays::HeldTable& table,
     return arrays::matrix(std::move(order), costs.n_stages);
 }
 
-py::array_t<double> activation_peaks(const Codes& order, const arrays::HeldTable& table) {
-    const dynapipe::StageCosts& costs = table.costs();
-    const auto n_stages = static_cast<py::ssize_t>(costs.n_stages);
-    arrays::check_orders(order, {n_stages}, costs.n_microbatches());
-    const auto passes = arrays::entries_of(order);
-    std::vector<double> peaks;
-    {
-        const py::gil_scoped_release release;  // planner threads run side by side
-        peaks = dynapipe::activation_peaks(costs, passes);
-    }
-    return arrays::owned(std::move(peaks));
-}
-
-std::optional<Misfit> first_misfit(const arrays::HeldTable& table, const Doubles& limit_bytes) {
-    const dynapipe::StageCosts& costs = table.costs();
-    const auto limits = arrays::limits_of(limit_bytes, costs.n_stages);
-    const py::gil_scoped_release release;  // planner threads run side by side
-    return dynapipe::first_misfit(costs, limits);
-}
-
 Timeline simulate(const Codes& order, const arrays::HeldTable& table, const Doubles& static_bytes,
                   const Link& link) {
     const dynapipe::StageCosts& costs = table.costs();
@@ -151,16 +129,6 @@ void bind_schedule(py::module_& m) {
           "schedule is taken whose gradients are reduced first, reduce_ms after the last pass of "
           "each\n"
           "stage. Returns pass codes of shape (n_stages, n_passes).");
-    py::class_<Misfit>(m, "Misfit", "See dynapipe/schedule/stage_memory.hpp.")
-        .def_readonly("microbatch", &Misfit::microbatch)
-        .def_readonly("stage", &Misfit::stage)
-        .def_readonly("needed_bytes", &Misfit::needed_bytes);
-    m.def("activation_peaks", &activation_peaks, py::arg("order"), py::arg("costs"),
-          "Peak memory of the activations of every stage; see "
-          "dynapipe/schedule/stage_memory.hpp.");
-    m.def("first_misfit", &first_misfit, py::arg("costs"), py::arg("limit_bytes"),
-          "The first micro-batch that does not fit alone, or None; see "
-          "dynapipe/schedule/stage_memory.hpp.");
     py::class_<Timeline>(m, "Timeline", "A schedule in time; see dynapipe/schedule/simulate.hpp.")
         .def_property_readonly("start_ms", of_passes(&Timeline::start_ms))
         .def_property_readonly("end_ms", of_passes(&Timeline::end_ms))

@@ -22,10 +22,11 @@ from dynapipe_hpc.planner.choose.chooser import Chooser
 from dynapipe_hpc.planner.choose.config import SearchConfig
 from dynapipe_hpc.planner.config import PlannerConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
-from dynapipe_hpc.planner.from_config import RULES, chooser
+from dynapipe_hpc.planner.from_config import chooser
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
 from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline
+from dynapipe_hpc.planner.schedule.rules import RULES
 from dynapipe_hpc.planner.schedule.update import iteration_ms
 
 SMALL = Cluster(n_stages=1, device_memory_bytes=1000)
@@ -133,13 +134,13 @@ def test_what_cannot_run_was_tried_and_has_a_reason() -> None:
     # 1F1B keeps two micro-batches on the first stage, of at most 192 bytes each and 96 on top.
     choice = planner_of(400).choose(samples_of([96, 8, 8, 8, 8]))
     refused = [each for each in choice.tried if isinstance(each, Infeasible)]
-    assert all(each.reason.startswith("1F1B needs") for each in refused)
+    assert all(each.reason.startswith("1f1b needs") for each in refused)
     assert len(choice.candidates) == len(choice.tried) - len(refused) > 0
     assert choice.best in choice.candidates
     header, *lines = explain_choice(choice)
     assert header.startswith("candidates: ")
     assert re.match(
-        r"  naive padding, 1 rows, recompute none +\| infeasible: 1F1B needs 480 bytes", lines[0]
+        r"  naive padding, 1 rows, recompute none +\| infeasible: 1f1b needs 480 bytes", lines[0]
     )
     assert sum(line.startswith("*") for line in lines) == 1
 

@@ -73,8 +73,6 @@ KERNELS: dict[str, tuple[Callable[..., object], Arguments]] = {
     ),
     "balance_work": (_kernels.balance_work, [np.arange(4.0), 2]),
     "cyclic_schedule": (of_table(_kernels.cyclic_schedule), [COSTS, ROOM]),
-    "first_misfit": (of_table(_kernels.first_misfit), [COSTS, ROOM]),
-    "activation_peaks": (of_table(_kernels.activation_peaks, 1), [ORDER, COSTS[:2]]),
     "list_schedule": (of_table(_kernels.list_schedule), [COSTS, ROOM, LINK, True, None, REDUCE]),
     "find_plans": (
         of_windows(lambda table, *others: _kernels.find_plans([table], *others)),

@@ -27,9 +27,10 @@ from dynapipe_hpc.planner.batch.memory import DoesNotFitError
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.choose.config import SearchConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
-from dynapipe_hpc.planner.from_config import RULES, dynamic_chooser, schedule_rules
+from dynapipe_hpc.planner.from_config import dynamic_chooser
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.config import RuleName, ScheduleConfig
+from dynapipe_hpc.planner.schedule.rules import RULES, schedule_rules
 from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
 from dynapipe_hpc.planner.schedule.simulate import simulate
 

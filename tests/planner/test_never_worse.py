@@ -26,11 +26,12 @@ from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.cost.profiled import profiled_cost
 from dynapipe_hpc.planner.cost.table.profile_table import LayerProfile, UpdateProfile
-from dynapipe_hpc.planner.from_config import dynamic_chooser, schedule_rules
+from dynapipe_hpc.planner.from_config import dynamic_chooser
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline, schedule_pipeline
+from dynapipe_hpc.planner.schedule.rules import schedule_rules
 from dynapipe_hpc.planner.schedule.update import iteration_ms
 
 AMPLE_BYTES = 10**8

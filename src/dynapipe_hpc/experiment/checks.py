@@ -20,8 +20,8 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.config import AnalyticTable
 from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts, costs_of
 from dynapipe_hpc.planner.cost.stage_parts import STAGE
-from dynapipe_hpc.planner.from_config import schedule_rules, unmeasured_halves
-from dynapipe_hpc.planner.schedule.may_split import may_split
+from dynapipe_hpc.planner.from_config import unmeasured_halves
+from dynapipe_hpc.planner.schedule.rules import may_split, schedule_rules
 
 # If these differ, costs are wrong, not only inexact.
 _MUST_AGREE = {

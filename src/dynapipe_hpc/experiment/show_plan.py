@@ -24,11 +24,11 @@ from dynapipe_hpc.plan.text import grid
 from dynapipe_hpc.planner.batch.row_length import check_rows
 from dynapipe_hpc.planner.choose.choice import Candidate, Choice, Infeasible
 from dynapipe_hpc.planner.cost.cost_model import CostModel
-from dynapipe_hpc.planner.from_config import name_of
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.lower_bound import LongestTrip, LowerBound
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline, schedule_pipeline
+from dynapipe_hpc.planner.schedule.rules import name_of
 from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError
 from dynapipe_hpc.report.run_folder import write_atomically
 from dynapipe_hpc.report.timeline import microbatch_times_ms, plan_strip, plan_svg, planned_bars

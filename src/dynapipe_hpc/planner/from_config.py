@@ -1,6 +1,6 @@
 """The rules and choosers that the [planner] table names, baselines included."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.errors import InputError
@@ -19,27 +19,8 @@ from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts, load_table
 from dynapipe_hpc.planner.cost.table.profile_table import PADDED
-from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
-from dynapipe_hpc.planner.schedule.config import RuleName, ScheduleConfig
-from dynapipe_hpc.planner.schedule.cyclic import cyclic
-from dynapipe_hpc.planner.schedule.may_split import may_split
-from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
+from dynapipe_hpc.planner.schedule.rules import may_split, schedule_rules
 from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
-from dynapipe_hpc.planner.schedule.zb_h1 import zb_h1
-
-RULES: Mapping[RuleName, ScheduleRule] = {
-    "1f1b": one_f_one_b,
-    "cyclic": cyclic,
-    "adaptive": adaptive,
-}
-"""Schedule rules that do not split backward passes."""
-
-SPLIT_RULES: Mapping[RuleName, ScheduleRule] = {
-    "1f1b": one_f_one_b,
-    "zb_h1": zb_h1,
-    "adaptive": adaptive_split,
-}
-"""Schedule rules to choose from where backward passes may be split."""
 
 
 def read_costs(config: AnalyticConfig | ProfiledConfig, shape: ModelShape) -> CostSource:
@@ -83,21 +64,6 @@ def check_halves(
             f"which planner.schedule.split_backward needs of a {shape.family}; 'dynapipe-hpc "
             "profile CONFIG -o TABLE.h5' measures them"
         )
-
-
-def name_of(rule: ScheduleRule) -> str:
-    return next(
-        name for rules in (RULES, SPLIT_RULES) for name, known in rules.items() if known is rule
-    )
-
-
-def schedule_rules(config: ScheduleConfig) -> list[ScheduleRule]:
-    """The schedule rules that a [planner.schedule] table asks for."""
-    if not config.split_backward:
-        return [RULES[name] for name in config.chosen_rules]
-    rules = [SPLIT_RULES[name] for name in config.chosen_rules]
-    # Splitting takes time of its own, so that unsplit passes may be faster.
-    return [*rules, adaptive] if adaptive_split in rules else rules
 
 
 def chooser(config: PlannerConfig, cost: CostModel, cluster: Cluster, max_tokens: int) -> Chooser:

@@ -22,20 +22,15 @@ from dynapipe_hpc.planner.config import BatchConfig, PlannerConfig
 from dynapipe_hpc.planner.cost.corrected_cost import Corrections, corrected_cost
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, StageCosts, forward_costs
 from dynapipe_hpc.planner.cost.from_config import CostSource, costs_of
-from dynapipe_hpc.planner.from_config import (
-    check_halves,
-    chooser,
-    evaluation_chooser,
-    schedule_rules,
-)
+from dynapipe_hpc.planner.from_config import check_halves, chooser, evaluation_chooser
 from dynapipe_hpc.planner.schedule.lower_bound import (
     LongestTrip,
     LowerBound,
     longest_trip,
     lower_bound,
 )
-from dynapipe_hpc.planner.schedule.may_split import may_split
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline
+from dynapipe_hpc.planner.schedule.rules import may_split, schedule_rules
 from dynapipe_hpc.planner.schedule.schedule_rule import Schedule
 from dynapipe_hpc.planner.schedule.timeline import Timeline
 from dynapipe_hpc.planner.schedule.update import iteration_ms

@@ -18,9 +18,10 @@ from dynapipe_hpc.planner.config import PlannerConfig
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.from_config import CostSource
 from dynapipe_hpc.planner.cost.function_cost import FunctionCost
-from dynapipe_hpc.planner.from_config import dynamic_chooser, schedule_rules
+from dynapipe_hpc.planner.from_config import dynamic_chooser
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
+from dynapipe_hpc.planner.schedule.rules import schedule_rules
 
 EVERY_MODE = AnalyticConfig(recompute=("none", "selective", "full"))
 """Estimates in which the planner may choose what each micro-batch recomputes."""

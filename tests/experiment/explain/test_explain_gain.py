@@ -41,6 +41,6 @@ def test_a_long_micro_batch_after_a_short_one_gains_by_another_order() -> None:
 @pytest.mark.parametrize("memory_bytes", [120, 199])
 def test_1f1b_may_need_more_memory_than_there_is(memory_bytes: int) -> None:
     assert gain(ROWS, adaptive, memory_bytes).startswith(
-        "the same micro-batches in 1F1B: infeasible: 1F1B needs 200 bytes of activations on stage "
-        f"0, where {memory_bytes} are free"
+        "the same micro-batches in 1F1B: infeasible: 1f1b needs 200 bytes on stage 0, but "
+        f"cluster.device_memory_bytes is {memory_bytes}"
     )

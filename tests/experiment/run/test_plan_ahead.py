@@ -21,8 +21,8 @@ from dynapipe_hpc.experiment.run.plans import Plans
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.codec import decode
 from dynapipe_hpc.planner.baselines.baseline import Baseline
-from dynapipe_hpc.planner.from_config import RULES
 from dynapipe_hpc.planner.make_plans import Planner
+from dynapipe_hpc.planner.schedule.rules import RULES
 from dynapipe_hpc.store.plan_store import PlannerFailedError
 
 CLUSTER = Cluster(n_stages=2, device_memory_bytes=1_000_000)

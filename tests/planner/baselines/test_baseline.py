@@ -22,9 +22,10 @@ from dynapipe_hpc.planner.choose.choice import Choice, Infeasible
 from dynapipe_hpc.planner.choose.chooser import Chooser
 from dynapipe_hpc.planner.choose.config import SearchConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
-from dynapipe_hpc.planner.from_config import RULES, dynamic_chooser
+from dynapipe_hpc.planner.from_config import dynamic_chooser
 from dynapipe_hpc.planner.schedule.adaptive import adaptive
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
+from dynapipe_hpc.planner.schedule.rules import RULES
 from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
 
 COST = linear_cost(launch_ms=(3.0, 2.0), token_ms=(0.05, 0.04))
@@ -121,7 +122,7 @@ def test_every_schedule_rule_is_tried() -> None:
     cluster = Cluster(n_replicas=2, n_stages=2, device_memory_bytes=3 * 80)
     (tried,) = planned_by(NEXT_FIT, linear_cost(), cluster).choose(THREE).tried
     assert isinstance(tried, Infeasible)
-    assert tried.reason.startswith("1F1B needs")
+    assert tried.reason.startswith("1f1b needs")
     both = planned_by(NEXT_FIT, linear_cost(), cluster, [one_f_one_b, adaptive]).choose(THREE).best
     assert [pipeline.rule for pipeline in both.pipelines] == [adaptive, one_f_one_b]
 

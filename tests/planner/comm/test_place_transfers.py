@@ -41,8 +41,8 @@ from dynapipe_hpc.plan.instruction import (
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, RankPlan, peak_bytes
 from dynapipe_hpc.plan.text import grid
 from dynapipe_hpc.planner.cost.cost_model import StageCosts
-from dynapipe_hpc.planner.from_config import RULES, SPLIT_RULES, name_of
 from dynapipe_hpc.planner.make_plans import place_transfers
+from dynapipe_hpc.planner.schedule.rules import RULES, SPLIT_RULES, name_of
 from dynapipe_hpc.planner.schedule.schedule_rule import Pass, PassKind, Schedule, ScheduleRule
 from dynapipe_hpc.planner.schedule.simulate import simulate
 from dynapipe_hpc.planner.schedule.timeline import Timeline

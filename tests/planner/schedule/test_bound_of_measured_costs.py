@@ -13,9 +13,9 @@ from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
 from dynapipe_hpc.planner.choose.config import SearchConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.cost.profiled import profiled_cost
-from dynapipe_hpc.planner.from_config import schedule_rules
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
+from dynapipe_hpc.planner.schedule.rules import schedule_rules
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 600), st.integers(1, 200)), min_size=1, max_size=6)
 

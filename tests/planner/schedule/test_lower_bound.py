@@ -28,10 +28,10 @@ from dynapipe_hpc.planner.cost.cost_model import (
     SliceMemory,
     StageCosts,
 )
-from dynapipe_hpc.planner.from_config import RULES
 from dynapipe_hpc.planner.schedule.adaptive import adaptive
 from dynapipe_hpc.planner.schedule.lower_bound import LongestTrip, longest_trip, lower_bound
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline, schedule_pipeline
+from dynapipe_hpc.planner.schedule.rules import RULES
 from dynapipe_hpc.planner.schedule.schedule_rule import CodeArray, kernel_link
 from dynapipe_hpc.planner.schedule.update import iteration_ms
 

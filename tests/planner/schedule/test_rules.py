@@ -1,6 +1,7 @@
 """The schedule rules: in pictures, as printed, and as published."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -10,16 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from tests.examples.linear_cost import linear_cost
 from tests.examples.schedule_text import parse_schedule, schedule_of
 from tests.examples.stage_costs import drawn_costs, equal_stages, no_limit, tightest_limit
 
-from dynapipe_hpc.plan.cluster import Link
+from dynapipe_hpc.plan.cluster import Cluster, Link
+from dynapipe_hpc.planner.batch.microbatch_costs import PricedReplica
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
-from dynapipe_hpc.planner.from_config import schedule_rules
 from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.planner.schedule.cyclic import cyclic
+from dynapipe_hpc.planner.schedule.feasibility import check_each_fits
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
+from dynapipe_hpc.planner.schedule.pipeline import schedule_replica
+from dynapipe_hpc.planner.schedule.rules import schedule_rules
 from dynapipe_hpc.planner.schedule.schedule_rule import (
     INSTANT,
     InfeasibleScheduleError,
@@ -83,17 +88,34 @@ def test_every_stage_warms_up_once_less_than_the_one_before() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "free", "message"),
+    ("rule", "model_bytes", "message"),
     [
-        (one_f_one_b, 1.0, "1F1B needs 2 bytes .* on stage 1, where 1 are free .* add 'cyclic'"),
-        (zb_h1, 2.0, "zero bubble H1 needs 3 bytes of activations on stage 1, where 2 are free"),
+        (one_f_one_b, 2.0, "1f1b needs 4 bytes on stage 1, but .* is 3; add 'cyclic'"),
+        (zb_h1, 1.0, "zb_h1 needs 4 bytes on stage 1, but cluster.device_memory_bytes is 3"),
     ],
 )
 def test_a_stage_that_would_exceed_its_limit_is_named(
-    rule: ScheduleRule, free: float, message: str
+    rule: ScheduleRule, model_bytes: float, message: str
 ) -> None:
+    replica = PricedReplica(list, equal_stages([1] * 5, n_stages=3), ())
+    cost = replace(linear_cost((1.0,) * 3), static_bytes=np.array([0.0, model_bytes, 0.0]))
+    cluster = Cluster(n_stages=3, device_memory_bytes=3)
     with pytest.raises(InfeasibleScheduleError, match=message):
-        rule(equal_stages([1] * 5, n_stages=3), np.array([3.0, free, 3.0]))
+        schedule_replica(replica, cost, cluster, [rule])
+
+
+@given(drawn_costs())
+def test_one_byte_less_than_a_microbatch_needs_alone_is_refused(costs: StageCosts) -> None:
+    limit = tightest_limit(costs)
+    check_each_fits(costs, limit)
+    with pytest.raises(InfeasibleScheduleError, match=r"micro-batch .* alone needs .* on stage"):
+        check_each_fits(costs, limit - 1)
+
+
+def test_what_cannot_run_at_all_is_refused_even_without_a_limit() -> None:
+    costs = equal_stages([1, 1], n_stages=2, stored_bytes=[1, np.inf])
+    with pytest.raises(InfeasibleScheduleError, match="micro-batch 1 alone needs inf bytes"):
+        check_each_fits(costs, no_limit(costs))
 
 
 @given(drawn_costs(), st.lists(st.integers(0, 30), min_size=5, max_size=5))

@@ -11,7 +11,7 @@ from tests.oracles.event_simulation import EventSimulation
 
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import StageCosts
-from dynapipe_hpc.planner.from_config import RULES, SPLIT_RULES
+from dynapipe_hpc.planner.schedule.rules import RULES, SPLIT_RULES
 from dynapipe_hpc.planner.schedule.schedule_rule import Schedule
 from dynapipe_hpc.planner.schedule.simulate import ScheduleDeadlockError, simulate
 from dynapipe_hpc.planner.schedule.timeline import Timeline

@@ -1,12 +1,12 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <vector>
 
 #include "dynapipe/cost/link.hpp"
 #include "dynapipe/cost/stage_costs.hpp"
-#include "dynapipe/schedule/stage_memory.hpp"
 
 namespace dynapipe {
 
@@ -21,6 +21,23 @@ struct Timeline {
     std::vector<double> busy_ms;         ///< (n_stages,): total time of passes
     std::vector<std::size_t> n_started;  ///< (n_stages,): less than n_passes if deadlocked
     double makespan_ms;                  ///< end of the last pass; infinite if deadlocked
+};
+
+/// Memory of a stage, which depends on the order of its passes alone, not on their times.
+struct StageMemory {
+    double kept_bytes = 0;  ///< between two passes
+    double peak_bytes = 0;
+
+    /// Runs a pass: what a forward pass stores is released by the last pass of its micro-batch.
+    void run(PassKind kind, const PassCosts& cost, bool splits_backward) {
+        const bool forward = kind == PassKind::kForward;
+        kept_bytes += forward ? cost.stored_bytes : 0.0;
+        const double transient_bytes =
+            forward ? cost.forward_transient_bytes : cost.backward_transient_bytes;
+        peak_bytes = std::max(peak_bytes, kept_bytes + transient_bytes);
+        const PassKind last = splits_backward ? PassKind::kWeight : PassKind::kBackward;
+        kept_bytes -= kind == last ? cost.stored_bytes : 0.0;
+    }
 };
 
 /// Simulates schedules.

@@ -27,7 +27,7 @@ from dynapipe_hpc.planner.choose.config import SearchConfig
 from dynapipe_hpc.planner.choose.schedule_replicas import ReplicaScheduler
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
-from dynapipe_hpc.planner.schedule.may_split import may_split
+from dynapipe_hpc.planner.schedule.rules import may_split
 from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule, kernel_link
 from dynapipe_hpc.planner.schedule.update import extra_reduce_ms
 

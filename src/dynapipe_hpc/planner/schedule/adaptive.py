@@ -3,7 +3,6 @@
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
-from dynapipe_hpc.planner.schedule.feasibility import check_each_fits
 from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, Schedule, kernel_link
 
 
@@ -14,8 +13,7 @@ def adaptive(
 
     Unlike the cyclic schedule it depends on times: a stage is idle only while nothing that it may
     run has arrived, whatever the micro-batches cost. Where a micro-batch needs much memory while
-    its backward pass runs, others may overtake it on their way back. If each micro-batch fits
-    alone, a schedule is found.
+    its backward pass runs, others may overtake it on their way back.
 
     Source: The memory-aware injection of Jiang et al., "DynaPipe", EuroSys 2024,
     doi:10.1145/3627703.3629585, in simulated time instead of cycles.
@@ -37,7 +35,6 @@ def adaptive_split(
 def _list_schedule(
     costs: StageCosts, activation_limit_bytes: FloatArray, link: Link, *, split_backward: bool
 ) -> Schedule:
-    check_each_fits(costs, activation_limit_bytes, may_slice=True)
     codes = _kernels.list_schedule(
         costs.checked,
         activation_limit_bytes,

@@ -2,49 +2,44 @@
 
 import numpy as np
 
-from dynapipe_hpc import _kernels
+from dynapipe_hpc.planner.batch.memory import activation_bytes
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
-from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError, Schedule
+from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError
+
+ROUNDING = 1e-12
+"""Relative error of sums of bytes, which are fractions where costs are interpolated."""
 
 
-def check_each_fits(
-    costs: StageCosts, activation_limit_bytes: FloatArray, *, may_slice: bool = False
-) -> None:
+def check_each_fits(costs: StageCosts, activation_limit_bytes: FloatArray) -> None:
     """Refuses micro-batches that do not fit on a stage even while they are alone there.
 
-    If all fit, an order within the limit exists: one micro-batch after the other.
-
-    `activation_limit_bytes`: Device memory less static memory, shape (n_stages,). `may_slice`:
-    Whether slices may be among them. Slices go back in another order than they come, which a fixed
-    order of passes does not allow. Raises `InfeasibleScheduleError`: A micro-batch does not fit
-    (the message names the first one and the stage), or there are slices that may not be.
+    If all fit, an order within the limit (n_stages,) exists: one micro-batch after the other.
+    Raises `InfeasibleScheduleError`, which names the first that does not fit, and the stage.
     """
-    if costs.later_slices is not None and not may_slice:
+    needed_bytes = activation_bytes(costs)
+    may_run = np.isfinite(needed_bytes) & (needed_bytes <= activation_limit_bytes)
+    if may_run.all():
+        return
+    microbatch, stage = np.argwhere(~may_run)[0]
+    raise InfeasibleScheduleError(
+        f"micro-batch {microbatch} alone needs {needed_bytes[microbatch, stage]:,.0f} bytes of "
+        f"activations on stage {stage}, where {activation_limit_bytes[stage]:,.0f} are free beside "
+        "the model; raise cluster.device_memory_bytes, add stages, or lower data.max_tokens"
+    )
+
+
+def check_whole(costs: StageCosts) -> None:
+    """Refuses slices, which go back in another order than they come, for a fixed order."""
+    if costs.later_slices is not None:
         raise InfeasibleScheduleError("slices of samples need an adaptive schedule")
-    misfit = _kernels.first_misfit(costs.checked, activation_limit_bytes)
-    if misfit is not None:
+
+
+def check_peaks(rule: str, peak_bytes: FloatArray, device_memory_bytes: int) -> None:
+    """Refuses a schedule by a rule in which a stage needs more memory than its device has."""
+    stage = int(peak_bytes.argmax())
+    if peak_bytes[stage] > (1 + ROUNDING) * device_memory_bytes:
         raise InfeasibleScheduleError(
-            f"micro-batch {misfit.microbatch} alone needs {misfit.needed_bytes:,.0f} bytes of "
-            f"activations on stage {misfit.stage}, where "
-            f"{activation_limit_bytes[misfit.stage]:,.0f} are free beside the model; raise "
-            "cluster.device_memory_bytes, add stages, or lower data.max_tokens"
-        )
-
-
-def check_peaks(
-    rule: str, schedule: Schedule, costs: StageCosts, activation_limit_bytes: FloatArray
-) -> None:
-    """Refuses a schedule in which a stage needs more than its limit.
-
-    `schedule`: The schedule, from a rule with a fixed order. `activation_limit_bytes`: Device
-    memory less static memory, shape (n_stages,). Raises `InfeasibleScheduleError`: A stage needs
-    too much; names the rule and the stage that exceeds its limit most.
-    """
-    peaks = _kernels.activation_peaks(schedule.codes, costs.checked)
-    stage = int(np.argmax(peaks - activation_limit_bytes))
-    if peaks[stage] > activation_limit_bytes[stage]:
-        raise InfeasibleScheduleError(
-            f"{rule} needs {peaks[stage]:,.0f} bytes of activations on stage {stage}, where "
-            f"{activation_limit_bytes[stage]:,.0f} are free beside the model; add 'cyclic' to "
+            f"{rule} needs {peak_bytes[stage]:,.0f} bytes on stage {stage}, but "
+            f"cluster.device_memory_bytes is {device_memory_bytes:,}; add 'cyclic' to "
             "planner.schedule.rules, or make smaller micro-batches"
         )

@@ -7,13 +7,11 @@ import numpy as np
 
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
-from dynapipe_hpc.planner.schedule.feasibility import check_each_fits, check_peaks
+from dynapipe_hpc.planner.schedule.feasibility import check_whole
 from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, PassKind, Schedule
 
 
-def one_f_one_b(
-    costs: StageCosts, activation_limit_bytes: FloatArray, _link: Link = INSTANT
-) -> Schedule:
+def one_f_one_b(costs: StageCosts, _limit_bytes: FloatArray, _link: Link = INSTANT) -> Schedule:
     """Fills the pipeline, then alternates strictly between backward and forward passes.
 
     Stage s of n begins with n - s forward passes and never has more micro-batches in flight,
@@ -21,10 +19,8 @@ def one_f_one_b(
 
     Source: Narayanan et al., "PipeDream", SOSP 2019, doi:10.1145/3341301.3359646.
     """
-    check_each_fits(costs, activation_limit_bytes)
-    schedule = _order(costs.n_microbatches, costs.n_stages)
-    check_peaks("1F1B", schedule, costs, activation_limit_bytes)
-    return schedule
+    check_whole(costs)
+    return _order(costs.n_microbatches, costs.n_stages)
 
 
 @lru_cache(maxsize=256)

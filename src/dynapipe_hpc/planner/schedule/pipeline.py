@@ -9,6 +9,8 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes
 from dynapipe_hpc.planner.batch.microbatch_costs import PricedReplica
 from dynapipe_hpc.planner.cost.cost_model import CostModel, StageCosts
+from dynapipe_hpc.planner.schedule.feasibility import check_each_fits, check_peaks
+from dynapipe_hpc.planner.schedule.rules import name_of
 from dynapipe_hpc.planner.schedule.schedule_rule import (
     InfeasibleScheduleError,
     Schedule,
@@ -59,15 +61,17 @@ def schedule_replica(
     """Schedules micro-batches whose costs are known, see `schedule_pipeline`."""
     room_bytes = activation_room_bytes(cost, cluster)
     costs = replace(replica.costs, reduce_ms=extra_reduce_ms(cost))
+    check_each_fits(costs, room_bytes)
     pipelines: list[Pipeline] = []
     reasons: list[str] = []
     for rule in rules:
         try:
             schedule = rule(costs, room_bytes, cluster.link)
+            timeline = simulate(schedule, costs, cluster.link, cost.static_bytes)
+            check_peaks(name_of(rule), timeline.peak_bytes, cluster.device_memory_bytes)
         except InfeasibleScheduleError as error:
             reasons.append(str(error))
             continue
-        timeline = simulate(schedule, costs, cluster.link, cost.static_bytes)
         pipelines.append(Pipeline(replica.form, costs, rule, schedule, timeline))
     if not pipelines:
         raise InfeasibleScheduleError("; ".join(dict.fromkeys(reasons)))

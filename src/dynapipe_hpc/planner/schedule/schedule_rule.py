@@ -90,9 +90,9 @@ class Schedule:
 class ScheduleRule(Protocol):
     """A rule that orders the passes of a replica's micro-batches.
 
-    Contract: every pass occurs exactly once; the schedule does not deadlock in the simulation; no
-    stage ever needs more than its limit, transient memory included. The memory of a stage depends
-    only on the order of its passes, not on time, so every rule checks it itself.
+    Contract: every pass occurs exactly once; the schedule does not deadlock in the simulation. Each
+    micro-batch fits on every stage alone. A rule whose order depends on costs lets no stage need
+    more than its limit, transient memory included; a fixed order that does is not used.
     """
 
     def __call__(
@@ -103,7 +103,7 @@ class ScheduleRule(Protocol):
         The limit is device memory less static memory, shape (n_stages,).
 
         Raises:
-            InfeasibleScheduleError: The rule has no order within the limit.
+            InfeasibleScheduleError: The rule has no order for these micro-batches.
         """
         ...
 

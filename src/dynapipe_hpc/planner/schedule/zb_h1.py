@@ -6,11 +6,11 @@ import numpy as np
 
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray, StageCosts
-from dynapipe_hpc.planner.schedule.feasibility import check_each_fits, check_peaks
+from dynapipe_hpc.planner.schedule.feasibility import check_whole
 from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, PassKind, Schedule
 
 
-def zb_h1(costs: StageCosts, activation_limit_bytes: FloatArray, _link: Link = INSTANT) -> Schedule:
+def zb_h1(costs: StageCosts, _limit_bytes: FloatArray, _link: Link = INSTANT) -> Schedule:
     """Runs 1F1B with deferred weight gradients; later stages defer more of them.
 
     Gradients reach the earlier stages sooner, as no stage computes weight gradients on the way,
@@ -20,10 +20,8 @@ def zb_h1(costs: StageCosts, activation_limit_bytes: FloatArray, _link: Link = I
 
     Source: Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024, arXiv:2401.10241, schedule H1.
     """
-    check_each_fits(costs, activation_limit_bytes)
-    schedule = _order(costs.n_microbatches, costs.n_stages)
-    check_peaks("zero bubble H1", schedule, costs, activation_limit_bytes)
-    return schedule
+    check_whole(costs)
+    return _order(costs.n_microbatches, costs.n_stages)
 
 
 @lru_cache(maxsize=256)
