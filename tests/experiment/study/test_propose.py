@@ -79,6 +79,19 @@ def test_a_model_is_tuned_with_rates_of_tuning_on_samples_that_are_not_cut(datas
     assert tables["evaluation"]["held_out"] == pytest.approx(50 / 1999, rel=2e-2)
 
 
+@pytest.mark.parametrize(("iterations", "warmup", "every"), [(1, 1, 1), (200, 6, 40)])
+def test_warm_up_and_evaluations_suit_the_iterations_that_the_user_sets(
+    dataset: Path, iterations: int, warmup: int, every: int
+) -> None:
+    output = dataset.with_name("first.toml")
+    sets = [f"training.iterations={iterations}"]
+    rule.propose(rule.Wish(dataset, 1, "1GB", sets=sets), output)
+    config = load_config(output)
+    assert config.training.warmup_iterations == warmup
+    assert config.evaluation is not None
+    assert config.evaluation.every == config.checkpoint.every == every
+
+
 @pytest.mark.parametrize(
     ("memory", "ranks", "message"),
     [

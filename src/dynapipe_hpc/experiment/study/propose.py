@@ -111,6 +111,7 @@ layouts = {layouts}
 
 [training]
 {training}
+warmup_iterations = {warmup}
 
 # A share of the samples is never trained on; a run prints its loss before, during and at the end.
 [evaluation]
@@ -153,14 +154,16 @@ def propose(wish: Wish, output: Path) -> Cluster:
     with DatasetFile(wish.dataset) as dataset, atomic_write(output) as new:
         for uncut in _UNCUT[origin is not None]:
             text = _text(wish, dataset, origin, uncut, whole=whole, output=output)
-            new.write_text(text(whole), encoding="utf-8")
+            new.write_text(text(whole, 1), encoding="utf-8")
             with _named(new, output):
                 files = Experiment(load_config(new))
             check_dataset(files.config, files.origin, dataset)
             times, reasons = _tried(files, whole)
             if times:
                 fastest, _ = min(times, key=lambda tried: tried[1])
-                new.write_text(text(fastest), encoding="utf-8")
+                # Known only with all that the user has set.
+                n_iterations = files.training.n_iterations
+                new.write_text(text(fastest, n_iterations), encoding="utf-8")
                 return fastest
         raise InputError(
             f"no division of the model over {wish.n_ranks} ranks of {wish.memory} can be planned. "
@@ -228,7 +231,8 @@ def _text(
     *,
     whole: Cluster,
     output: Path,
-) -> Callable[[Cluster], str]:
+) -> Callable[[Cluster, int], str]:
+    """Text of the configuration for a division and a number of iterations."""
     lengths = dataset.input_lengths + dataset.target_lengths + dataset.rejected_lengths
     max_tokens = max(1, int(np.quantile(lengths, uncut, method="higher")))
     if origin is not None:
@@ -236,7 +240,6 @@ def _text(
     n_cut, total = (lengths > max_tokens).sum(), int(lengths.clip(max=max_tokens).sum())
     n_batches = 1 if wish.model is None else _FEWEST_BATCHES
     batch = max(min(_TOKENS_PER_RANK * wish.n_ranks, total // n_batches), max_tokens)
-    n_iterations = _ITERATIONS if wish.model is None else ceil(_EPOCHS * total / batch)
     share = min(max(_HELD_OUT, _FEWEST_HELD_OUT / len(lengths)), _MAX_HELD_OUT)
     # Of few samples, the share may hold out none: one for each replica, but no more than half.
     n_least = max(1, min(wish.n_ranks, len(lengths) // 2))
@@ -265,31 +268,30 @@ def _text(
         "memory": _toml(wish.memory),
         "recompute": _MODES_OF_LIBRARY if is_foreign else _MODES,
         "layouts": '["packed"]' if dataset.has_pairs else '["padded", "packed"]',
-        "training": "\n".join(_training(wish, dataset.has_pairs, n_iterations, on_gpus=on_gpus)),
+        "training": "\n".join(_training(wish, dataset.has_pairs, on_gpus=on_gpus)),
         "share": f"{share:.2g}",
         "n_tokens": total,
-        "every": max(1, n_iterations // 5),
     }
 
-    def of_division(cluster: Cluster) -> str:
-        return reduce(_with_value, wish.sets, text.format(**values, **cluster.model_dump()))
+    def of_division(cluster: Cluster, n_iterations: int) -> str:
+        steps = {"warmup": ceil(_WARMUP_SHARE * n_iterations), "every": max(1, n_iterations // 5)}
+        return reduce(_with_value, wish.sets, text.format(**values, **steps, **dict(cluster)))
 
     return of_division
 
 
-def _training(wish: Wish, has_pairs: bool, n_iterations: int, *, on_gpus: bool) -> Iterator[str]:
+def _training(wish: Wish, has_pairs: bool, *, on_gpus: bool) -> Iterator[str]:
     if has_pairs:
         yield 'objective = "dpo"'
     if on_gpus:
         yield 'dtype = "bfloat16"'
     if wish.model is None:
-        yield f"iterations = {n_iterations}  # or epochs, or tokens"
+        yield f"iterations = {_ITERATIONS}  # or epochs, or tokens"
         yield "learning_rate = 3e-4"
     else:
         yield f"epochs = {_EPOCHS}  # or iterations, or tokens"
         yield f"learning_rate = {_RATES[has_pairs][wish.lora is not None]:g}"
         yield "weight_decay = 0.0"
-    yield f"warmup_iterations = {ceil(_WARMUP_SHARE * n_iterations)}"
 
 
 def _with_value(text: str, override: str) -> str:
