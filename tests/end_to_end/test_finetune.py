@@ -51,12 +51,10 @@ def test_it_leaves_a_tuned_model_and_all_that_made_it(folder: Path) -> None:
 
 
 def test_it_does_what_the_verbs_do(folder: Path) -> None:
-    call_all(
-        folder,
-        2,
-        ("preprocess", "chats.jsonl", "hand.h5", "--tokenizer", "model"),
-        ("run", "whole/config.toml", "-o", "hand", "--set", "data.dataset=hand.h5"),
-    )
+    run = ("run", "whole/config.toml", "-o", "hand", "--set", "data.dataset=hand.h5")
+    preprocess = ("preprocess", "chats.jsonl", "hand.h5", "--tokenizer", "model")
+    told = call_all(folder, 2, preprocess, run, run)
+    assert "iterations are done; to continue, raise training.epochs: the learning rate" in told
     assert main(["export", str(folder / "hand"), "-o", str(folder / "by_hand")]) == 0
     assert weights(folder / "by_hand") == weights(folder / "whole" / "model")
 
@@ -77,12 +75,16 @@ def test_the_same_command_goes_on(folder: Path, line: str, number: signal.Signal
 
 def test_adapters_are_beside_the_model_that_they_are_merged_into(folder: Path) -> None:
     options = ("--lora", "2", *CHEAP[:4], "--learning-rate", "1e-4")
-    call_all(folder, 2, ("finetune", "model", "preferences.jsonl", "-o", "lora", *options))
-    first, last = losses(folder / "lora" / "run")
+    output = folder / "by LoRA"
+    told = call_all(
+        folder, 2, ("finetune", "model", "preferences.jsonl", "-o", "by LoRA", *options)
+    )
+    assert "next: dynapipe-hpc generate 'by LoRA/model' --chat --prompt 'TEXT'" in told
+    first, last = losses(output / "run")
     assert last < first
-    assert (folder / "lora" / "adapters" / "adapter_model.safetensors").exists()
-    assert weights(folder / "lora" / "model") != weights(folder / "model")
-    assert 'objective = "dpo"' in (folder / "lora" / "config.toml").read_text()
+    assert (output / "adapters" / "adapter_model.safetensors").exists()
+    assert weights(output / "model") != weights(folder / "model")
+    assert 'objective = "dpo"' in (output / "config.toml").read_text()
 
 
 def test_on_gpus_costs_are_measured_first(folder: Path) -> None:

@@ -208,6 +208,11 @@ class Experiment:
             "the end"
         )
 
+    @property
+    def length_key(self) -> str:
+        """The key that says how long training takes."""
+        return _given(self._given).partition(" ")[0]
+
     def describe_iterations(self) -> str:
         """Number of iterations, and the key from which it follows, if it does."""
         n = f"{self.training.n_iterations:,}"

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from shutil import rmtree
 from tempfile import TemporaryDirectory
 
@@ -312,5 +313,5 @@ def _results(wish: Finetune) -> Iterator[str]:
     model = wish.output / "model"
     yield f"model: {model}; report: {page}; run: {run.path}"
     with DatasetFile(wish.data) as dataset:
-        chat = " --chat" if dataset.header.turns else ""
-    yield f"next: dynapipe-hpc generate {model}{chat} --prompt 'TEXT'"
+        chat = " --chat" if dataset.header.turns or dataset.header.turn_end_ids else ""
+    yield f"next: dynapipe-hpc generate {quote(str(model))}{chat} --prompt 'TEXT'"

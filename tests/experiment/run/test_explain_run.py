@@ -55,7 +55,7 @@ def test_a_completed_run_says_how_to_continue(run: Path) -> None:
     assert re.fullmatch(r"completed: \d{4}-\S+[+-]\d\d:\d\d on \S+, exit code 0", lines[0])
     assert lines[1:] == [
         "  all iterations are done",
-        "next: dynapipe-hpc report shows the run; to continue, raise training.iterations",
+        "next: dynapipe-hpc report shows the run; to continue, make it longer in [training]",
         "last iteration: 4 of 40, ended 2026-05-04T03:02:01.000+02:00, loss 4.0000",
         "newest checkpoint: after 4 iterations",
     ]

@@ -8,6 +8,7 @@ from tests.examples.small_models import LLAMA, llama_tensors, write_model
 from tests.examples.tokenized import write_samples
 
 from dynapipe_hpc.cli.main import main
+from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.experiment.study import propose as rule
@@ -120,11 +121,15 @@ def test_a_file_is_not_replaced(dataset: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_of_few_samples_some_are_held_out_and_some_are_not(tmp_path: Path) -> None:
-    for n_samples in range(2, 9):
+    for n_samples in range(1, 9):
         lines, data = tmp_path / f"{n_samples}.jsonl", tmp_path / f"{n_samples}.h5"
         lines.write_text('{"inputs": "a", "targets": "b"}\n' * n_samples)
         assert main(["preprocess", str(lines), str(data), "--workers", "1"]) == 0
         config = data.with_suffix(".toml")
+        if n_samples == 1:
+            with pytest.raises(InputError, match="has one sample, but one is held out"):
+                rule.propose(rule.Wish(data, 1, "2GB"), config)
+            continue
         rule.propose(rule.Wish(data, 1, "2GB"), config)
         evaluation = Experiment(load_config(config)).evaluation
         assert evaluation is not None

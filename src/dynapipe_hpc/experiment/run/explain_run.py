@@ -144,7 +144,7 @@ def _silent_s(lock: Path) -> float | None:
 def _advice(ended: EndRecord) -> str:
     match ended.how:
         case JobOutcome.COMPLETED:
-            return "dynapipe-hpc report shows the run; to continue, raise training.iterations"
+            return "dynapipe-hpc report shows the run; to continue, make it longer in [training]"
         case JobOutcome.STOPPED | JobOutcome.INTERRUPTED:
             return _AGAIN
         case JobOutcome.FAILED:

@@ -152,6 +152,6 @@ class OpenRun:
         else:
             text = (
                 f"all {training.n_iterations} iterations are done; to continue, raise "
-                f"training.iterations: {describe_longer(training)}"
+                f"{self._experiment.length_key}: {describe_longer(training)}"
             )
         return f"{self.output}: {text}"

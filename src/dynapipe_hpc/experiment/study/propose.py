@@ -234,6 +234,11 @@ def _text(
 ) -> Callable[[Cluster, int], str]:
     """Text of the configuration for a division and a number of iterations."""
     lengths = dataset.input_lengths + dataset.target_lengths + dataset.rejected_lengths
+    if len(lengths) == 1:
+        raise InputError(
+            f"{wish.dataset}: has one sample, but one is held out from training; add samples, or "
+            "cut a long text into several"
+        )
     max_tokens = max(1, int(np.quantile(lengths, uncut, method="higher")))
     if origin is not None:
         max_tokens = min(max_tokens, origin.shape.max_tokens)
