@@ -22,7 +22,7 @@ export OMP_NUM_THREADS ?= 1
 help:
 	@echo "make demo     train on a demo corpus with four batch rules and compare them (a few minutes)"
 	@echo "make demo-t5  the same for a T5, with three batch rules"
-	@echo "make demo-finetune train a small model, tune it on conversations, and ask it a question"
+	@echo "make demo-finetune train a small model, fine-tune it on conversations, and ask it a question"
 	@echo "make demo-preferences train a small model to prefer right answers (DPO)"
 	@echo "make reproduce simulate the paper's experiments, and write figures, a page, and docs/claims.md"
 	@echo "make test     tests of C++, Python, and MPI on 1, 2 and 4 ranks, except the slow ones"

@@ -48,7 +48,7 @@ def headed(**changes: object) -> Change:
     return lambda path: with_header(path, **changes)
 
 
-WHOLE = "is not one piece of the file, uncompressed"
+WHOLE = "is not stored as one complete, uncompressed piece of this file"
 CHANGES: dict[str, tuple[Change, str]] = {
     **NO_FILES,
     "empty": (be(""), "not a complete HDF5 file"),
@@ -234,7 +234,7 @@ DAMAGED: dict[str, tuple[Change, str]] = {
     "terabytes of rows": (huge(f"{LAYER}/rows", "i8"), "rows"),
     "compressed zeros": (
         replaced(FORWARD, np.zeros((1 << 11, 1 << 12)), compression=9),
-        "forward_ms' is not one piece of the file, uncompressed",
+        f"forward_ms' {WHOLE}",
     ),
     "an optional quantity behind a link": (
         in_hdf5(lambda f: f[LAYER].__setitem__("weight_ms", h5py.ExternalLink("x.h5", "/"))),

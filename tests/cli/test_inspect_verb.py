@@ -30,8 +30,8 @@ def test_a_decoder_without_a_family_of_its_own(
     assert details[0].startswith(f"{family}layers of transformers 5.")
     assert details[1:] == [
         f"{family}windows of 6 tokens in 2 of 4 layers",
-        f"{family}scores with a soft cap of 2, all of which backward keeps",
-        f"{family}nothing is dropped, in spite of attention_dropout",
+        f"{family}scores with a soft cap of 2, all kept for backward",
+        f"{family}no dropout, although config.json has attention_dropout",
     ]
 
 

@@ -4,5 +4,5 @@ from dynapipe_hpc.planner.schedule.schedule_rule import PassKind, Schedule
 
 
 def splits_backward(schedule: Schedule) -> bool:
-    """Whether gradients of weights have passes of their own."""
+    """Whether weight gradients have separate passes."""
     return any(p.kind is PassKind.WEIGHT for p in schedule.passes[0])

@@ -80,7 +80,7 @@ def test_split_passes_need_halves_that_were_measured(
     assert main(["plan", str(path), "--set", measured]) == 0
     assert main(["plan", str(path), *options]) == 2
     told = capsys.readouterr().err
-    assert "holds no halves of backward passes of tensor_parallel=1/recompute=none/layer, " in told
+    assert "lacks the halves of backward passes of tensor_parallel=1/recompute=none/layer, " in told
     assert "'dynapipe-hpc profile CONFIG -o TABLE.h5' measures them" in told
     write_table(with_halves(table), costs)
     assert main(["plan", str(path), *options]) == 0

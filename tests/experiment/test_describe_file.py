@@ -77,8 +77,8 @@ def test_of_a_t5_either_side_is_told_beside_the_longest_of_the_other(tmp_path: P
     dataset = write_samples(tmp_path / "x.h5", [([1] * 20, [9], "a"), ([2], [3] * 9 + [9], "b")])
     config = experiment(family="t5", head_size=8)
     _, inputs, targets = describe_for(config, dataset).splitlines()
-    assert inputs.startswith("inputs, beside targets of 16 tokens: none ")
-    assert targets.startswith("targets, beside inputs of 24 tokens: none ")
+    assert inputs.startswith("inputs, with targets of 16 tokens: none ")
+    assert targets.startswith("targets, with inputs of 24 tokens: none ")
 
 
 CONFIG = AnalyticConfig(recompute=("none", "full"))

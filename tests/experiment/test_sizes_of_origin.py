@@ -95,7 +95,7 @@ def test_a_checkpoint_says_what_model_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("nowhere", "nowhere: is no folder"),
+        ("nowhere", "nowhere: is not a folder"),
         ("", "model.init_from = ''"),
         ("empty", "has neither config.json"),
         ("run", "is a run without a complete checkpoint"),

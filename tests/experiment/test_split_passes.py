@@ -59,9 +59,8 @@ def test_what_was_not_measured_is_named_with_the_way_to_measure_it() -> None:
     both = ProfiledConfig(path=Path("c.h5"), recompute=("none", "selective"))
     costs = MeasuredCosts(both, table_of(none=True, selective=False))
     assert describe_halves(costs, SPLIT) == (
-        "gradients of weights are estimated by FLOPs, and splitting takes no time, of "
-        "tensor_parallel=1/recompute=selective/layer; 'dynapipe-hpc profile CONFIG -o TABLE.h5' "
-        "measures both"
+        "weight gradients of tensor_parallel=1/recompute=selective/layer are estimated by FLOPs, "
+        "and their split takes no time; 'dynapipe-hpc profile CONFIG -o TABLE.h5' measures both"
     )
     assert describe_halves(replace(costs, config=COSTS), SPLIT) == "measured"
 
@@ -77,7 +76,7 @@ def test_packed_rows_matter_where_plans_may_pack() -> None:
 
 
 def test_estimates_say_so() -> None:
-    assert describe_halves(AnalyticConfig(), SPLIT).startswith("estimated by FLOPs, as all costs;")
+    assert describe_halves(AnalyticConfig(), SPLIT).startswith("estimated by FLOPs, like all costs")
 
 
 @pytest.mark.parametrize("is_measured", [False, True])
@@ -90,5 +89,5 @@ def test_a_table_says_it_by_itself_and_for_an_experiment(tmp_path: Path, is_meas
     costs = Experiment(with_cost_table(SPLIT, path)).costs
     suits = describe_halves(costs, SPLIT)
     assert (suits == "measured") == is_measured
-    assert suits.startswith("gradients of weights are estimated by FLOPs") != is_measured
+    assert suits.startswith("weight gradients of ") != is_measured
     assert not describe_halves(costs, WHOLE)

@@ -18,7 +18,7 @@ USER, ASSISTANT, END = "<|im_start|>user\\n", "<|im_start|>assistant\\n", "<|im_
 HI = f"{USER}hi{END}{ASSISTANT}"
 EXPECTED: dict[str, tuple[str, ...]] = {
     "adapter_beside_a_model": (
-        "adapter_config.json) beside a model",
+        "a model and an adapter of peft (adapter_config.json)",
         "an adapter of peft, for the",
     ),
     "adapter_without_base_name": ("PASS",),

@@ -188,8 +188,8 @@ def test_a_build_without_the_kernel_is_named(monkeypatch: pytest.MonkeyPatch) ->
     [
         ("cpu", torch.bfloat16, 64, "it needs a GPU, and the device is cpu"),
         ("cuda", torch.float32, 64, "it needs 16-bit activations, not float32: set training.dtype"),
-        ("cuda", torch.bfloat16, 20, "multiple of 8 up to 256 numbers, and the model's have 20"),
-        ("cuda", torch.float16, 264, "multiple of 8 up to 256 numbers, and the model's have 264"),
+        ("cuda", torch.bfloat16, 20, "multiple of 8 and at most 256, and the model's is 20"),
+        ("cuda", torch.float16, 264, "multiple of 8 and at most 256, and the model's is 264"),
         ("cuda", torch.float16, 64, "it needs compute capability 8.0, and the GPU has 7.5"),
     ],
 )

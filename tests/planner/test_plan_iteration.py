@@ -298,11 +298,11 @@ def test_what_does_not_go_with_functions_is_refused() -> None:
         plan_iteration([5], cost, REPLICAS, placement=Placement((1,)))
     with pytest.raises(InputError, match=r"stage_shares has 1 stages, but cluster\.n_stages is 2"):
         plan_iteration([5], cost, Cluster(n_stages=2, device_memory_bytes=9))
-    with pytest.raises(InputError, match=r"stage_shares are \(0.5, 0.6\); .* together are 1"):
+    with pytest.raises(InputError, match=r"stage_shares are \(0.5, 0.6\); .* with the sum 1"):
         FunctionCost(quadratic_ms, stage_shares=(0.5, 0.6))
-    with pytest.raises(InputError, match=r"stage_shares are \(1.5, -0.5\); give one above 0"):
+    with pytest.raises(InputError, match=r"stage_shares are \(1.5, -0.5\); give every stage"):
         FunctionCost(quadratic_ms, stage_shares=(1.5, -0.5))
-    with pytest.raises(InputError, match=r"stage_shares are \(1, 1e-101\); .* none below 1e-100"):
+    with pytest.raises(InputError, match=r"stage_shares are \(1, 1e-101\); .* at least 1e-100"):
         FunctionCost(quadratic_ms, stage_shares=(1, 1e-101))
     with pytest.raises(InputError, match="hidden_size is 0, but must be at least 1"):
         FunctionCost(quadratic_ms, hidden_size=0)

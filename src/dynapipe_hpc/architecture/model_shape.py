@@ -103,7 +103,7 @@ class ModelShape(ConfigTable, ABC):
     @property
     @abstractmethod
     def linear_layers(self) -> Mapping[str, tuple[str, ...]]:
-        """Linear layers that may have adapters: names of blocks of outputs, by end of layer name.
+        """Names of the output blocks of linear layers that may have adapters, by layer-name suffix.
 
         A layer computes equal blocks of outputs, one per name: each may have an adapter of its own,
         as in other implementations of the family.

@@ -33,9 +33,9 @@ class T5Shape(ModelShape):
         gated: Whether the feed-forward block has a gated GELU (T5 1.1) instead of a ReLU.
         scale_decoder_outputs: Whether the input of a tied head is divided by the square root of
             hidden_size, as in T5 1.0; None for true if the head is tied. Only then may it be true.
-        n_buckets: Number of buckets of distances, each with a bias of its own per head; in the
-            encoder, each direction has half of them.
-        max_distance: Distance from which on all distances share one bucket.
+        n_buckets: Number of buckets of distances, each with its own bias per head; in the
+            encoder, each direction has half of the buckets.
+        max_distance: Distance beyond which all distances share one bucket.
         dropout: Dropout probability in training, after the embeddings, the projections back to the
             residual stream, the activation function of the feed-forward block and the final norms.
             Attention weights have no dropout.
@@ -118,9 +118,9 @@ class T5Shape(ModelShape):
     def parts(self, n_shards: int = 1, n_stream_shards: int = 1) -> Mapping[str, Part]:
         """Parts of each kind: layers and relative bias of each side, embedding, head.
 
-        A side's layers share the bias that they add to scores. In the encoder, the bias has all
-        rows, as it also masks their padding; a micro-batch without padding needs less. The final
-        norms of both sides are counted with the head.
+        A side's layers share the bias that they add to scores. In the encoder, each row has its own
+        bias, as it also masks the row's padding; a micro-batch without padding needs less. The
+        final norms of both sides are counted with the head.
         """
         width = self.hidden_size
         stream = -(-width // n_stream_shards)

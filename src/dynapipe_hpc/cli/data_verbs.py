@@ -288,7 +288,7 @@ def _check_for_files_only(arguments: argparse.Namespace) -> None:
     ),
     switch("--chat", "make conversations (lists of messages) instead"),
     switch("--preferences", "make conversations with a right and a wrong last answer instead"),
-    option("--model FOLDER", "also write a small random model to tune on OUT.jsonl"),
+    option("--model FOLDER", "also write a small random model to fine-tune on OUT.jsonl"),
     switch("--force", "replace OUT.jsonl if it is a demo corpus"),
     examples=[
         "dynapipe-hpc demo-corpus corpus.jsonl --samples 4000 --seed 1",
@@ -354,8 +354,8 @@ def import_(arguments: argparse.Namespace) -> int:
         "model (Hugging Face folder, run or checkpoint) to add the adapters of RUN to",
     ),
     examples=[
-        "dynapipe-hpc export runs/tuned -o models/tuned",
-        "dynapipe-hpc export runs/tuned/checkpoints/000400 -o models/400 --dtype bfloat16",
+        "dynapipe-hpc export runs/finetuned -o models/finetuned",
+        "dynapipe-hpc export runs/finetuned/checkpoints/000400 -o models/400 --dtype bfloat16",
         "dynapipe-hpc export runs/lora -o models/merged --base models/llama",
     ],
 )
@@ -401,8 +401,8 @@ def export(arguments: argparse.Namespace) -> int:
         default=[],
     ),
     examples=[
-        "dynapipe-hpc generate runs/tuned --chat --prompt 'Name three rivers.'",
-        "dynapipe-hpc generate runs/tuned --prompt Once --temperature 0.8 --top-p 0.9 --seed 3",
+        "dynapipe-hpc generate runs/finetuned --chat --prompt 'Name three rivers.'",
+        "dynapipe-hpc generate runs/finetuned --prompt Once --temperature 0.8 --top-p 0.9 --seed 3",
     ],
 )
 def generate(arguments: argparse.Namespace) -> int:

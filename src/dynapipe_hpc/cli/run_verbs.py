@@ -46,10 +46,10 @@ def _folder(name: str) -> Path:
 
 
 @verb(
-    "tune a model on chats or other text, in one command",
+    "fine-tune a model on chats or other text, in one command",
     "Makes a dataset of CHATS with the tokenizer and template of MODEL, a configuration for the "
-    "ranks and, on GPUs, a cost table, trains, evaluates on held-out samples, and exports the "
-    "tuned model. All of it is in FOLDER: data.h5, config.toml, run, model, report.html. The "
+    "ranks and, on GPUs, a cost table; then trains, evaluates on held-out samples, and exports the "
+    "fine-tuned model. All of it is in FOLDER: data.h5, config.toml, run, model, report.html. The "
     "same command, given again, uses what it finds there and continues where it was interrupted. "
     "Preference pairs train by DPO.",
     option("model MODEL", "Hugging Face model"),

@@ -40,7 +40,7 @@ def read_lengths(path: Path, *, needs_targets: bool = False) -> list[Lengths]:
     if needs_targets and content.dec_batches is None:
         raise InputError(
             f"{path}: has no dec_batches, the lengths of targets, which an encoder-decoder model "
-            "needs beside those of inputs"
+            "needs in addition to those of inputs"
         )
     return list(_pairs(content, path))
 

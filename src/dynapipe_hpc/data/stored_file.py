@@ -27,14 +27,14 @@ def stored_in(file: BinaryIO) -> h5py.File:
 
 
 def stored_array(file: h5py.Group, name: str) -> h5py.Dataset:
-    """An array whose values are one piece of this file, so that they are no larger than it."""
+    """An array in one uncompressed piece of this file, so no larger than the file."""
     item = stored_object(file, name)
     if not isinstance(item, h5py.Dataset):
         raise InputError(f"'{name}' is a group, not an array")
     layout = item.id.get_create_plist()
     is_one_piece = layout.get_layout() == h5py.h5d.CONTIGUOUS and not layout.get_external_count()
     if item.shape is None or not is_one_piece or item.id.get_storage_size() < item.nbytes:
-        raise InputError(f"'{name}' is not one piece of the file, uncompressed")
+        raise InputError(f"'{name}' is not stored as one complete, uncompressed piece of this file")
     return item
 
 

@@ -141,8 +141,8 @@ def _dataset(files: Experiment, _: int) -> str:
     details = "".join(f"; {line}" for line in files.data_lines)
     longest = int((rows.row_tokens + rows.target_tokens).max())
     return (
-        f"{', '.join(paths)}: {len(rows.row_tokens):,} samples, the longest as "
-        f"used {longest:,} tokens{details}"
+        f"{', '.join(paths)}: {len(rows.row_tokens):,} samples of at most "
+        f"{longest:,} tokens as used{details}"
     )
 
 
@@ -261,11 +261,11 @@ def describe_halves(costs: CostSource, config: ExperimentConfig) -> str:
     if not may_split(schedule_rules(config.planner.schedule)):
         return ""
     if not isinstance(costs, MeasuredCosts):
-        return "estimated by FLOPs, as all costs; splitting takes no time"
+        return "estimated by FLOPs, like all costs; a split takes no time"
     estimated = unmeasured_halves(costs, config.planner, config.model, config.cluster.n_shards)
     if not estimated:
         return "measured"
     return (
-        f"gradients of weights are estimated by FLOPs, and splitting takes no time, of "
-        f"{', '.join(estimated)}; 'dynapipe-hpc profile CONFIG -o TABLE.h5' measures both"
+        f"weight gradients of {', '.join(estimated)} are estimated by FLOPs, and their split takes "
+        "no time; 'dynapipe-hpc profile CONFIG -o TABLE.h5' measures both"
     )

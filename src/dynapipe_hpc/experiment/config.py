@@ -239,7 +239,7 @@ def _problems_of_shards(config: ExperimentConfig) -> Iterator[str]:
         for problem in (each for each, is_set in refused.items() if is_set):
             yield (
                 f"{problem}, but the layers of model.family = {model.family!r} are those of a "
-                "library, which run whole; leave it out, or take a family of this package "
+                "library and run uncut; leave it out, or take a family of this package "
                 "(docs/huggingface.md)"
             )
     if cluster.n_stages > model.n_all_layers:

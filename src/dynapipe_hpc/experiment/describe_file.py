@@ -62,8 +62,8 @@ def describe_room(experiment: Experiment, rows: RowLengths) -> str:
 
     if cost.is_encoder_decoder:
         room = [
-            line(f"inputs, beside targets of {targets:,} tokens", "row_tokens", inputs, targets),
-            line(f"targets, beside inputs of {inputs:,} tokens", "target_tokens", targets, inputs),
+            line(f"inputs, with targets of {targets:,} tokens", "row_tokens", inputs, targets),
+            line(f"targets, with inputs of {inputs:,} tokens", "target_tokens", targets, inputs),
         ]
     else:
         room = [line("samples", "row_tokens", inputs, 0)]

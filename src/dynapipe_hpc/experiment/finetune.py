@@ -1,4 +1,4 @@
-"""A tuned model, from the folder of a model and files of chats: runs the other verbs in order."""
+"""A fine-tuned model, from a model's folder and files of chats: runs the other verbs in order."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -196,14 +196,14 @@ def _check_places(wish: Finetune) -> None:
             if source.exists() and source.stat().st_mtime_ns > made_ns:
                 raise InputError(
                     f"{wish.data}: was made before {source} was changed; remove {wish.output} to "
-                    "begin anew, or name a new folder: -o FOLDER"
+                    "start over, or name a new folder: -o FOLDER"
                 )
     if wish.config.exists():
         config = load_config(wish.config)
         if config.model.init_from != str(wish.model):
             raise InputError(
-                f"{wish.config}: tunes {config.model.init_from}, not {wish.model}; name that "
-                "model, or a new folder: -o FOLDER"
+                f"{wish.config}: fine-tunes {config.model.init_from}, not {wish.model}; name "
+                f"{config.model.init_from}, or a new folder: -o FOLDER"
             )
 
 
@@ -227,7 +227,7 @@ def _recipe(wish: Finetune) -> Recipe:
     if record_format.needs_template and not (files and files.templates):
         raise InputError(
             f"{wish.model}: has no chat template, which chats need; name a model that has one, or "
-            "make a dataset with dynapipe-hpc preprocess --template FILE and name that"
+            "make a dataset with dynapipe-hpc preprocess --template FILE and name it"
         )
     return recipe_of(load_tokenizer(files), files, record_format)
 

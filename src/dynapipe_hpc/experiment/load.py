@@ -312,7 +312,7 @@ def sizes_of_origin(model: Any) -> Source | None:
     origin = find_origin(Path(path), model.get("family"))
     if origin.shape.lora is not None:
         raise InputError(
-            f"{path}: has adapters beside another model; merge them into it (dynapipe-hpc export "
+            f"{path}: holds adapters of another model; merge them into it (dynapipe-hpc export "
             f"{path} -o FOLDER --base MODEL), and name FOLDER"
         )
     if differences := _differences(model, origin):

@@ -258,7 +258,7 @@ def writer_of(folder: Path) -> LockHolder | None:
 
 
 def _not_a_folder_error(lock: Path) -> InputError:
-    return InputError(f"{lock}: has the name of the lock but is no folder; remove it")
+    return InputError(f"{lock}: has the name of the lock but is not a folder; remove it")
 
 
 @contextmanager

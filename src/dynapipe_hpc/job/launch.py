@@ -80,7 +80,7 @@ def device_index(local_rank: int, n_devices: int) -> int:
 
 
 def read_started(environment: Mapping[str, str], n_usable_cores: int) -> LaunchEnvironment:
-    """Reads how a process was started; raises `InputError` if a variable is no number."""
+    """Reads how a process was started; raises `InputError` if a variable is not a number."""
     launcher = next((each for each in LAUNCHERS if each.started(environment)), None)
     names = (launcher.rank, launcher.size, launcher.local_rank) if launcher else ()
     rank, size, local_rank = [read_number(environment, name) for name in names] or (0, 1, 0)
@@ -148,7 +148,7 @@ def check_threads(level: str, version: str) -> None:
     """Checks that MPI grants `level` "multiple": several threads communicate at a time."""
     if level != "multiple":
         raise InputError(
-            "ranks plan and watch on threads beside execution, which needs MPI_THREAD_MULTIPLE, "
+            "ranks plan and watch on threads while they execute, which needs MPI_THREAD_MULTIPLE, "
             f"but {library_name(version)} grants MPI_THREAD_{level.upper()}; load a build of it "
             "with thread support, or another MPI library; where a program has started MPI before, "
             "let it ask for MPI_THREAD_MULTIPLE"

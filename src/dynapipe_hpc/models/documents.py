@@ -144,7 +144,7 @@ class _Documents(NamedTuple):
         return _Documents(*(each[documents] for each in self))
 
     def tokens(self) -> tuple[IntArray, npt.NDArray[np.bool_]]:
-        """Position that each token of padded documents is copied from; whether it is no fill."""
+        """Position that each token of padded documents is copied from; whether it is not fill."""
         ends = np.cumsum(self.padded)
         within = np.arange(ends[-1]) - np.repeat(ends - self.padded, self.padded)
         last = np.repeat(self.lengths - 1, self.padded)

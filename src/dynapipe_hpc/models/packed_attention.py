@@ -1,4 +1,4 @@
-"""Attention of documents laid end to end to keys of their own, of shared prompts or of a cache.
+"""Attention of documents laid end to end, to their own keys and those of prompts or a cache.
 
 On GPUs, kernels that torch is built with compute it. The operators behind
 `torch.nn.attention.varlen` are called directly: that module came with torch 2.11, and its first
@@ -295,8 +295,8 @@ def flash_obstacle(device: torch.device, dtype: torch.dtype, head_size: int) -> 
         return f"it needs 16-bit activations, not {name}: set training.dtype to bfloat16"
     if head_size % _HEAD_MULTIPLE or head_size > _MAX_HEAD_SIZE:
         return (
-            f"it needs heads of a multiple of {_HEAD_MULTIPLE} up to {_MAX_HEAD_SIZE} numbers, "
-            f"and the model's have {head_size}"
+            f"it needs a head size that is a multiple of {_HEAD_MULTIPLE} and at most "
+            f"{_MAX_HEAD_SIZE}, and the model's is {head_size}"
         )
     capability = torch.cuda.get_device_capability(device)
     if torch.version.hip is None and capability < _MIN_CAPABILITY:

@@ -42,7 +42,7 @@ class Cluster(ConfigTable):
         shard_sums: Type in which shards add up 16-bit tensors: "float32", or "dtype" for the
             tensors' own, which halves the traffic. Ranks on CPUs always add in float32.
         device_memory_bytes: Memory that one rank may use for model and activations, such as "76GB".
-            On a GPU, a run reserves this divided by 0.93, where the rest is for fragments and
+            On a GPU, a run reserves this divided by 0.93, the excess being for fragments and
             transfer buffers, and ends with an error if less is free.
         zero_stage: ZeRO stage, that is, what replicas divide among them instead of keeping copies:
             0 for nothing, 1 for the optimizer's state (ZeRO-1).

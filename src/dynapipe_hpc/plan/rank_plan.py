@@ -121,7 +121,7 @@ class RankPlan:
 
     @property
     def splits_backward(self) -> bool:
-        """Whether gradients of weights have passes of their own."""
+        """Whether weight gradients have separate passes."""
         return any(isinstance(step, BackwardWeight) for step in self.instructions)
 
     @property

@@ -60,8 +60,8 @@ def check_halves(
         return
     if lacking := unmeasured_halves(costs, config, shape, n_shards):
         raise InputError(
-            f"{costs.config.path}: holds no halves of backward passes of {', '.join(lacking)}, "
-            f"which planner.schedule.split_backward needs of a {shape.family}; 'dynapipe-hpc "
+            f"{costs.config.path}: lacks the halves of backward passes of {', '.join(lacking)}, "
+            f"which planner.schedule.split_backward needs for a {shape.family}; 'dynapipe-hpc "
             "profile CONFIG -o TABLE.h5' measures them"
         )
 

@@ -441,7 +441,7 @@ _KINDS = {
 
 
 def not_a_run_error(path: Path, reason: str) -> InputError:
-    """The error that a path is no run folder; `reason` names the file that it lacks."""
+    """The error that a path is not a run folder; `reason` names the file that it lacks."""
     try:
         kind = _kind(path)
     except OSError as error:

@@ -19,10 +19,9 @@ class StoreConfig(ConfigTable):
         plan_bytes: Largest plan of one rank, in bytes; a larger one ends the run with an error. A
             host reserves shared memory for look_ahead plans of this size for each of its ranks.
         timeout_s: Longest wait for a plan, in seconds; after it the run ends with an error.
-        progress: How plans that a planner writes to another host get there while that host's first
-            rank computes. rma: by MPI and the network, without that rank's help. thread: by a
-            thread of that rank. auto: rma if a test at the start shows that it works, else
-            thread.
+        progress: Way in which plans reach another host while its first rank computes. rma: by MPI
+            and the network, without that rank's help. thread: by a thread of that rank. auto: rma
+            if a test at the start shows that it works, else thread.
     """
 
     look_ahead: int = Field(default=4, ge=1, le=4096)

@@ -99,7 +99,7 @@ def generate(
     origin = find_origin(path)
     if origin.shape.lora is not None:
         raise InputError(
-            f"{path}: has adapters beside another model; export it with --base, and name that"
+            f"{path}: holds adapters of another model; export them with --base, and name the export"
         )
     folder = origin.small_files
     files = tokenizer_files or _tokenizer_files(path, folder)

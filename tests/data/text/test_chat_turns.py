@@ -92,7 +92,7 @@ def test_a_turn_before_the_first_message_of_the_user_is_read_where_the_template_
         "<assistant>[hi</>]<user>a</><assistant>[b</>]"
     ]
     [(note, n)] = tokenized([record], NEEDS_A_USER).notes.items()
-    assert (note[:25], n) == ("a turn is only read, beca", 1)
+    assert (note[:20], n) == ("a turn is only read:", 1)
     alone = {"messages": record["messages"][:1]}
     assert re.search("t refuses the messages: .*no user", refusal(alone, NEEDS_A_USER))
 
@@ -178,4 +178,4 @@ def test_a_bad_sample_leaves_out_all_of_its_record() -> None:
     bad = {"messages": [{"role": "assistant", "content": "b"}, *chat("c", "d")["messages"]]}
     made = tokenized([bad, chat("c", "d")], source)
     assert (made.n_records, len(made.block.tasks)) == (1, 1)
-    assert re.search("only the first token is of the assistant", made.bad[0].reason)
+    assert re.search("the assistant's only token is the first", made.bad[0].reason)

@@ -189,7 +189,7 @@ def test_an_answer_may_call_tools_and_read_what_they_say() -> None:
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        ({"rejected": [assistant("b")]}, "'rejected' begin alike, and one of them ends there"),
+        ({"rejected": [assistant("b")]}, "'rejected' is the beginning of the other"),
         (
             {"chosen": [{**assistant("b"), "weight": 0}, user("c"), assistant("d")]},
             r"'chosen' has a turn after the prompt that is not trained \(weight, train or loss\)",
@@ -250,7 +250,7 @@ def test_messages_that_are_no_pair_are_refused(changes: Record, message: str) ->
 @pytest.mark.parametrize(
     ("scores", "message"),
     [
-        ([1, 1], "'completions' rates all answers alike"),
+        ([1, 1], "'completions' gives all answers one score"),
         ([math.nan, 1], "'completions[0].overall_score' is nan, not a number"),
         ([None, 1], "'completions[0].overall_score' is None, not a number"),
     ],

@@ -49,4 +49,4 @@ def test_mpi_that_handles_memory_of_gpus_is_a_warning(
     monkeypatch.setenv("MPICH_GPU_SUPPORT_ENABLED", value)
     findings = list(check_network(CASE))
     assert [finding.level for finding in findings] == [Level.WARNING] * is_warned_of
-    assert all("can deadlock beside NCCL; set it to 0" in each.text for each in findings)
+    assert all("can deadlock with NCCL; set it to 0" in each.text for each in findings)

@@ -85,7 +85,7 @@ def test_a_configuration_that_goes_with_all_has_no_problem(folder: Path, capsys:
     assert ask(folder)
     said = capsys.readouterr().out
     assert "1, as [cluster] needs" in said
-    assert "40 samples, the longest as used 24 tokens" in said
+    assert "40 samples of at most 24 tokens as used" in said
     assert re.search(r"memory +with the longest sample, [\d.]+ MB on the fullest stage", said)
 
 
@@ -105,7 +105,7 @@ def test_it_is_said_whether_halves_of_backward_passes_were_measured(
     ask(folder)
     assert "split passes" not in capsys.readouterr().out
     ask(folder, "planner.schedule.split_backward=true")
-    assert re.search("split passes +estimated by FLOPs, as all", capsys.readouterr().out)
+    assert re.search("split passes +estimated by FLOPs, like all", capsys.readouterr().out)
 
 
 def test_the_longest_sample_is_as_long_as_rows_of_plans_are(folder: Path, capsys: Output) -> None:
@@ -151,7 +151,7 @@ def test_samples_that_are_too_long_are_counted_and_a_problem_if_refused(
     assert not ask(folder, *limit)
     assert "dataset PROBLEM: data.max_tokens = 16: all 40 samples of" in problems(capsys)[0]
     assert ask(folder, "data.max_tokens=16")
-    assert "16 tokens; 40 of 40 samples are longer than data.max_tokens" in capsys.readouterr().out
+    assert "as used; 40 of 40 samples are longer than data.max_tokens" in capsys.readouterr().out
     assert not ask(folder, "data.max_tokens=16", "data.long_samples=refuse")
     assert "40 of 40 samples of" in problems(capsys)[0]
 

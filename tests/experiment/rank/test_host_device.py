@@ -43,7 +43,7 @@ def test_packed_rows_without_a_kernel_are_a_warning_where_there_are_gpus() -> No
     assert not list(device_warnings(config, CPU))
     assert warning_of(config) == (
         "flash attention for packed rows cannot run: it needs compute capability 8.0, and the GPU "
-        "has 7.5; until then documents of like length are padded to rows of one length, and long "
+        "has 7.5; until then documents of similar length are padded to equal rows, and long "
         "samples run whole"
     )
     assert "set training.dtype to bfloat16" in warning_of(packed(config, "float32"))

@@ -176,7 +176,7 @@ def test_a_disk_that_hangs_does_not_keep_a_job_from_ending(
 @pytest.mark.parametrize("text", ["{", "[]", '{"how": "well"}', WITHOUT_TIME, ENDLESS])
 def test_a_damaged_record_is_named(run: Path, text: str) -> None:
     (run / "ended.json").write_text(text)
-    with pytest.raises(InputError, match=r"ended.json: not the record of an end .*remove the file"):
+    with pytest.raises(InputError, match=r"ended.json: not a record of how .*remove the file"):
         explain_run(run)
 
 

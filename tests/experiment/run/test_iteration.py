@@ -136,4 +136,4 @@ def test_a_request_that_cannot_be_used_is_said_once(
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     assert f"trace.request: '{text}' " in err
-    assert "write how many, as 10" in err
+    assert "write one, as 10" in err

@@ -103,7 +103,7 @@ def test_masks_and_other_attention_than_causal_are_refused() -> None:
     row, module = random_row(4), nn.Identity()
     with pytest.raises(InputError, match="asks attention for attention_mask"):
         attention_interface(module, *row, torch.zeros(4, 4))
-    with pytest.raises(InputError, match="values of another size than queries"):
+    with pytest.raises(InputError, match="values and queries of different sizes"):
         attention_interface(module, row[0], row[1], row[2][..., :2])
     module.is_causal = False  # type: ignore[assignment]
     with pytest.raises(InputError, match="is_causal = false"):

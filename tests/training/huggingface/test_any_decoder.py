@@ -64,7 +64,7 @@ def refusal(folder: Path, family: str | None = "transformers") -> str:
         ),
         ("rope_parameters", {"full": {"rope_type": "ntk"}}, "of the type 'ntk'"),
         ("quantization_config", {"bits": 4}, "'quantization_config'"),
-        ("num_hidden_layers", 3, "16 of 12 tensors are there"),
+        ("num_hidden_layers", 3, "16 of 12 tensors named"),
     ],
 )
 def test_a_setting_that_is_not_supported_is_named(
@@ -103,11 +103,11 @@ def test_weights_that_the_class_does_not_have_are_named(theirs: Path) -> None:
             {"ffn_dim": 24, "word_embed_proj_dim": 16},
             "its decoder is not one list of layers",
         ),
-        ("Llama4Text", {"head_dim": 4}, "its decoder is not at the name that its class says"),
+        ("Llama4Text", {"head_dim": 4}, "its decoder is not where its class says"),
         (
             "Apertus",
             {"pad_token_id": 0},
-            r"numbers .* that are no weights \(buffers\): model.layers.\*.mlp.act_fn.beta, ",
+            r"numbers .* that are not weights \(buffers\): model.layers.\*.mlp.act_fn.beta, ",
         ),
         # Heads of 6, of which a half is turned: 3, and angles come in pairs.
         (
@@ -143,7 +143,7 @@ def test_a_soft_cap_that_settings_leave_out_is_refused(tmp_path: Path) -> None:
     ("change", "message"),
     [
         ({"model_type": "llama9"}, r"'llama9' is unknown to transformers \d"),
-        ({"pad_token_id": 53}, r"'pad_token_id' in config.json is 53, which is no row"),
+        ({"pad_token_id": 53}, r"'pad_token_id' in config.json is 53, which is not a row"),
     ],
 )
 def test_what_no_stage_can_be_made_of_is_named(

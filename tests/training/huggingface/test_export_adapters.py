@@ -145,8 +145,8 @@ def test_adapters_go_with_the_weights_beside_which_they_were_trained(tmp_path: P
     replace(description, facts=facts).write(tmp_path / "tuned")
     export_model(tmp_path / "tuned", tmp_path / "merged", base=tmp_path / "theirs")
     assert (tmp_path / "merged/model.safetensors").exists()
-    with pytest.raises(InputError, match=r"base: its weights are not those beside which .*tuned"):
+    with pytest.raises(InputError, match=r"base: these are not the weights that .*tuned were"):
         export_model(tmp_path / "tuned", tmp_path / "wrong", base=tmp_path / "base")
     assert not (tmp_path / "wrong").exists()
-    with pytest.raises(InputError, match=r"tuned: has adapters beside another model; export it"):
+    with pytest.raises(InputError, match=r"tuned: holds adapters of another model; export them"):
         generate(tmp_path / "tuned", "text", 1, Sampling())

@@ -66,9 +66,9 @@ def test_an_index_of_the_single_file_is_no_second_set(theirs: Path) -> None:
 @pytest.mark.parametrize(
     ("has_model", "base", "told"),
     [
-        (True, "their/base", r"adapter of peft \(adapter_config.json\) beside .*merge_and_unload"),
-        (False, "their/base", "is no model but an adapter of peft, for the model 'their/base'"),
-        (False, None, "an adapter of peft, for the model that it was trained beside"),
+        (True, "their/base", r"a model and an adapter of peft \(adapter_config.*merge_and"),
+        (False, "their/base", "is not a model but an adapter of peft, for the model 'their/base'"),
+        (False, None, "an adapter of peft, for the model that it was trained on"),
     ],
 )
 def test_an_adapter_is_refused(has_model: bool, base: str | None, told: str, theirs: Path) -> None:

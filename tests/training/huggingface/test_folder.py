@@ -171,7 +171,7 @@ def test_a_pickle_file_is_refused_with_the_way_out(theirs: Path) -> None:
 def test_an_index_names_files_beside_it_only(theirs: Path) -> None:
     index = {"weight_map": {"transformer.wte.weight": "../theirs/model.safetensors"}}
     (theirs / "model.safetensors.index.json").write_text(json.dumps(index))
-    assert "is not the name of a file beside it" in refusal(theirs)
+    assert "is not the name of a file there" in refusal(theirs)
 
 
 def test_nothing_is_overwritten(theirs: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Adapters added to the weights beside which they were trained, a few rows at a time."""
+"""Adapters added to the weights that they were trained on, a few rows at a time."""
 
 import json
 from dataclasses import replace

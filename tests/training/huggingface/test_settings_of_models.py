@@ -199,7 +199,7 @@ def test_no_class_has_biases_of_some_other_maps(tmp_path: Path) -> None:
         {"output_bias": False, "qk_norm": True},
         {"n_heads": 3},  # a Mistral, which has no biases
     ):
-        with pytest.raises(InputError, match="no type of models in Hugging Face is a llama"):
+        with pytest.raises(InputError, match="no Hugging Face model type is a llama"):
             mapping_for(shape.model_copy(update=changes))
     assert mapping_for(shape.model_copy(update={"output_bias": False})).model_type == "qwen2"
 
@@ -333,7 +333,7 @@ GEMMA = {"model_type": "gemma3", "architectures": ["Gemma3ForConditionalGenerati
         (BLOOM, "has no 'num_hidden_layers', without which no bloom is supported; choose another"),
         (
             {**GEMMA, "text_config": {"model_type": "gemma3_text"}},
-            "has a 'text_config', as of a model of several media; save its text model alone",
+            "has a 'text_config', as models of several media have; save its text model alone",
         ),
     ],
 )

@@ -211,7 +211,7 @@ class DatasetFile:
 
     @property
     def predicted_spans(self) -> Spans:
-        """Spans of trained tokens, at positions among the tokens that count in lengths."""
+        """Spans of trained tokens; positions do not count a first token that is only read."""
         return self.spans.without_first_tokens() if self.start_id is None else self.spans
 
     @property

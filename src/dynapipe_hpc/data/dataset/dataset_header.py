@@ -50,7 +50,7 @@ class DatasetHeader:
 
     @property
     def end_ids(self) -> tuple[int, ...]:
-        """Ids of the tokens that end trained turns of conversations, or else all targets."""
+        """Ids of the tokens that end trained turns of conversations; without any, the EOS id."""
         return self.turn_end_ids or (self.eos_id,)
 
     def difference(self, other: "DatasetHeader", *more: str) -> str:

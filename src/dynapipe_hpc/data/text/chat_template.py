@@ -30,7 +30,7 @@ class _Generation(Extension):
 
 
 def check_template(name: str, source: str) -> None:
-    """Refuses text that is no template, and templates whose marks `transformers` would misplace."""
+    """Refuses what is not a template, and templates whose marks `transformers` would misplace."""
     environment = jinja2.Environment(extensions=[_Generation, loopcontrols])  # noqa: S701 (no HTML)
     try:
         tree = environment.parse(source)

@@ -15,10 +15,10 @@ _PROBE = "\ue000"
 
 
 class TurnStart(NamedTuple):
-    """Start of a turn in the text up to it.
+    """Start of the last turn of a text.
 
-    `position`: Position of its first character. `unasked`: End of the generation prompt that is
-    missing in the text of the turn; empty if none is.
+    `position`: Position of its first character. `unasked`: End of the generation prompt, if the
+    text lacks it; else empty.
     """
 
     position: int
@@ -141,7 +141,7 @@ def _each(conversation: Conversation, chat: ChatText) -> TurnSamples:
     if refusal:
         if not any(sample.spans for sample in samples):
             raise refusal
-        notes.add("a turn is only read, because the template refuses the messages before it alone")
+        notes.add("a turn is only read: the template refuses a conversation that ends with it")
     elif chat.has_marks and len(samples) == 1 and not conversation.untrained:
         marked = whole._replace(turn_ends=samples[0].turn_ends)
         return TurnSamples([marked], notes)  # the marks of other messages, too

@@ -155,8 +155,8 @@ def _check_turns(messages: list[Message], name: str) -> None:
     for message in messages:
         if not message.has_known_role:
             raise InputError(
-                f"field '{name}' has a message from {quoted(message.fields['role'])}, which is no "
-                f"role that is known: {', '.join(sorted(KNOWN_ROLES))}"
+                f"field '{name}' has a message from {quoted(message.fields['role'])}, which is not "
+                f"one of the known roles: {', '.join(sorted(KNOWN_ROLES))}"
             )
 
 

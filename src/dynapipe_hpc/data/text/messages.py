@@ -113,7 +113,7 @@ def _content(content: object, name: str) -> object:
     for k, part in enumerate(content):
         kind = part.get("type") if isinstance(part, dict) else None
         if not isinstance(kind, str):
-            raise InputError(f"field '{name}[{k}]' is {kind_of(part)} without a 'type', not a part")
+            raise InputError(f"field '{name}[{k}]' is {kind_of(part)}, not a part with a 'type'")
         if kind.removeprefix("input_").startswith(_MEDIA):
             raise InputError(f"field '{name}[{k}]' is of type {quoted(kind)}; only text is trained")
         if kind == "text" and not isinstance(part.get("text"), str):
@@ -166,7 +166,7 @@ def _tool_calls(message: Fields, name: str) -> list[Any]:
     old = message.get("function_call")
     if not is_empty(old):
         if calls or not isinstance(old, dict):
-            raise InputError(f"field '{name}.function_call' is beside tool_calls, or no object")
+            raise InputError(f"field '{name}.function_call' is not the only call, or not an object")
         calls = [{"type": "function", "function": old}]
     for k, call in enumerate(calls):
         if not isinstance(call, dict):

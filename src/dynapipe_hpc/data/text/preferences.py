@@ -128,7 +128,7 @@ def chat_preference(record: Mapping[str, Any]) -> tuple[Conversation, ...]:
         raise InputError(_SAME)
     n_before = n_shared(chosen, rejected)
     if n_before in (len(chosen), len(rejected)):
-        raise InputError("fields 'chosen' and 'rejected' begin alike, and one of them ends there")
+        raise InputError("one of the fields 'chosen' and 'rejected' is the beginning of the other")
     for name, chat in zip(ANSWERS, chats, strict=True):
         _check_answer(name, chat, n_before)
     if all(message["role"] == SYSTEM for message in chosen[:n_before]):
@@ -233,7 +233,7 @@ def _best_and_worst(completions: object) -> tuple[str, str]:
         rated.append((score, text))
     best, worst = max(rated, key=lambda r: r[0]), min(rated, key=lambda r: r[0])
     if best[0] == worst[0]:
-        raise InputError(f"field '{COMPLETIONS}' rates all answers alike: nothing to prefer")
+        raise InputError(f"field '{COMPLETIONS}' gives all answers one score: nothing to prefer")
     return best[1], worst[1]
 
 

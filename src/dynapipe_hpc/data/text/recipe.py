@@ -73,7 +73,7 @@ def recipe_of(
     if record_format is RecordFormat.TEXT and template is not None:
         raise InputError(f"--template {template}: plain text has no messages; leave it out")
     if record_format.has_pairs and turns is not Turns.EACH:
-        raise InputError(f"--turns {turns}: of preference pairs only answers count; leave it out")
+        raise InputError(f"--turns {turns}: in preference pairs only answers count; leave it out")
     if not record_format.needs_template and template is None:
         if turns is not Turns.EACH:
             raise InputError(f"--turns {turns}: only a chat template writes turns; leave it out")

@@ -82,7 +82,7 @@ def chat_sample(ids: Sequence[int], spans: Sequence[Span], tokenizer: Tokenizer)
         raise InputError("no token of the assistant, so there is nothing to learn")
     cut, end = merged[-1]
     if tokenizer.start_id is None and cut == 0 and end == 1:
-        raise InputError("only the first token is of the assistant, and nothing predicts it")
+        raise InputError("the assistant's only token is the first, which nothing predicts")
     inputs, targets = list(ids[:cut]), ids[cut:]
     if tokenizer.input_end_id is not None:
         inputs.append(tokenizer.input_end_id)

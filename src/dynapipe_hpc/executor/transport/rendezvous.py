@@ -74,7 +74,7 @@ class RendezvousServer:
             case "count", _:
                 reply = len(self._values)
             case _:
-                raise ValueError(f"rank {rank} asked for {what} {key!r}")
+                raise ValueError(f"rank {rank}: unknown request {what} {key!r}")
         self._comm.send(reply, dest=rank, tag=tag)
 
     def _set(self, key: str, value: bytes) -> None:

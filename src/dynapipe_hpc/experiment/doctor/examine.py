@@ -139,7 +139,7 @@ def check_network(case: Case) -> Iterator[Finding]:
     if os.environ.get(_GPU_AWARE, "") not in ("", "0"):
         yield Finding(
             _GPU_AWARE,
-            f"{os.environ[_GPU_AWARE]}: MPI that handles memory of GPUs can deadlock beside NCCL; "
+            f"{os.environ[_GPU_AWARE]}: MPI that accesses GPU memory can deadlock with NCCL; "
             "set it to 0, as the files of slurm/sites do",
             Level.WARNING,
         )

@@ -180,7 +180,7 @@ def device_warnings(config: ExperimentConfig, host: HostDevice) -> Iterator[str]
     if host.packed_obstacle and config.planner.may_pack and not config.model.has_target_rows:
         yield (
             f"flash attention for packed rows cannot run: {host.packed_obstacle}; until then "
-            "documents of like length are padded to rows of one length, and long samples run whole"
+            "documents of similar length are padded to equal rows, and long samples run whole"
         )
 
 

@@ -54,8 +54,7 @@ class EndRecord:
             _ = ended.time_utc  # raises ValueError if it is no time, and OverflowError
         except (ValueError, OverflowError) as error:
             raise InputError(
-                f"{path}: not the record of an end (damaged, or of another program); remove the "
-                "file"
+                f"{path}: not a record of how a run ended (damaged, or foreign); remove the file"
             ) from error
         return ended
 

@@ -203,7 +203,7 @@ class Traces:
             return 0
         n = int(text) if re.fullmatch(r"\+?\d{1,8}", text) else 0
         if not n:
-            warn(f"{self._path}: {quoted(text)} is no number of iterations; write how many, as 10")
+            warn(f"{self._path}: {quoted(text)} is not a number of iterations; write one, as 10")
             return 0
         print_error(f"{NAME}: iterations {iteration} to {iteration + n - 1} are traced")
         return iteration + n

@@ -180,7 +180,7 @@ def _restored(earlier: Any, n_done: int, size: tuple[int, int]) -> dict[int, Pas
 def measured_passes(
     plan: RankPlan, trace: IterationTrace, cost: CostModel, factors: FloatArray, *, n_replicas: int
 ) -> PassTimes:
-    """Times of the passes that a rank has executed, each beside its prediction by `cost`.
+    """Times of the passes that a rank has executed, each with its prediction by `cost`.
 
     Reading the tokens of a micro-batch is part of its forward pass, as in cost tables. `factors`
     are those known so far, see `PassTimes.factors`.

@@ -293,8 +293,8 @@ def _memory_error(rank: int, each: _Candidate, reason: str, limit_bytes: float) 
         f"iteration {plan.iteration}, rank {rank}: micro-batch {each.index} of "
         f"{_describe(each.microbatch)}, whose longest sample is {longest.sample_id} with "
         f"{longest.tokens} tokens, does not fit into memory ({reason}), "
-        f"though {each.planned_bytes / _MB:,.1f} MB were planned beside "
-        f"{plan.memory.static / _MB:,.1f} MB of model: lower cluster.device_memory_bytes, "
+        f"though {each.planned_bytes / _MB:,.1f} MB were planned in addition "
+        f"to {plan.memory.static / _MB:,.1f} MB of model: lower cluster.device_memory_bytes, "
         f"which is {limit_bytes / _MB:,.1f} MB, or data.max_tokens, or measure costs with "
         "'dynapipe-hpc profile'"
     )

@@ -1,4 +1,4 @@
-"""The run: every rank executes its plans, and a thread writes checkpoints beside training."""
+"""The run: every rank executes its plans, and a thread writes checkpoints meanwhile."""
 
 import time
 from collections import deque

@@ -116,7 +116,7 @@ warmup_iterations = {warmup}
 # A share of the samples is never trained on; a run prints its loss before, during and at the end.
 [evaluation]
 held_out = {share}
-tokens = {n_tokens}  # at most, which is all of them
+tokens = {n_tokens}  # limit: all held-out samples
 every = {every}
 
 [checkpoint]

@@ -44,7 +44,7 @@ _MAX_WRITE_S, _MAX_READ_S = 0.5, 2.5
 
 
 class Watchdog:
-    """A thread beside the execution.
+    """Thread that watches the ranks of a host while they execute.
 
     A few times per second it reads the position of its rank. If the rank makes no progress for half
     of the shortest limit, it writes the rank's place, its stack, and which ranks of its host are

@@ -192,7 +192,7 @@ LORA_A, LORA_B = "lora_a", "lora_b"
 
 
 class Adapter(nn.Module):
-    """Low-rank adapter: the matrices A and B beside a linear map, or beside a block of its outputs.
+    """Low-rank adapter: the matrices A and B of a linear map, or of a block of its outputs.
 
     One of the two is cut like the map. Every shard holds all of the other matrix, but computes only
     its part of the sum that is the gradient, as it sees only some inputs or outputs of the map.
@@ -258,7 +258,7 @@ def has_adapters(module: nn.Module) -> bool:
 
 
 class ShardedLinear(nn.Module):
-    """A linear map whose weight is cut over shards, with adapters beside it."""
+    """A linear map whose weight is cut over shards, with its adapters."""
 
     def __init__(self, n_inputs: int, n_outputs: int, split: Split, *, bias: bool) -> None:
         super().__init__()

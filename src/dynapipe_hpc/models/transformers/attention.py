@@ -114,7 +114,7 @@ def attention_interface(
     if any(mask is not None for mask in masks):
         wanted.add("attention_mask")
     if value.shape[-1] != query.shape[-1]:
-        wanted.add("values of another size than queries")
+        wanted.add("values and queries of different sizes")
     if not getattr(module, "is_causal", True):
         wanted.add("is_causal = false")
     if wanted:

@@ -126,7 +126,7 @@ def _built(shape: TransformersShape, config: Any, dtype: torch.dtype) -> BuiltMo
         pad, n_rows = getattr(config, "pad_token_id", None), shape.vocab_size
         if isinstance(pad, int) and not -n_rows <= pad < n_rows:
             raise InputError(
-                f"'pad_token_id' in config.json is {pad}, which is no row of the embedding "
+                f"'pad_token_id' in config.json is {pad}, which is not a row of the embedding "
                 f"('vocab_size' is {n_rows}); enter another token there, or null"
             ) from error
         raise InputError(
@@ -193,8 +193,8 @@ def _parts(model: Any, shape: TransformersShape, *, calls_sdpa: bool) -> BuiltMo
     decoder = getattr(model, model.base_model_prefix, None)
     if not isinstance(decoder, nn.Module):
         raise InputError(
-            f"{name} of transformers cannot be trained: its decoder is not at the name that its "
-            f"class says ({model.base_model_prefix})"
+            f"{name} of transformers cannot be trained: its decoder is not where its class "
+            f"says ({model.base_model_prefix})"
         )
     lists = [(n, m) for n, m in decoder.named_children() if isinstance(m, nn.ModuleList)]
     problem = ""
@@ -315,8 +315,8 @@ def check_attention(
     if unknown and not shape.slices_obstacle:
         raise InputError(
             f"{name} of transformers has {' and '.join(unknown)}, which config.json does not name, "
-            "so that plans do not know what slices of long samples and preference pairs cost, or "
-            "that there can be none; enter it there"
+            "so that plans cannot tell whether there can be slices of long samples and preference "
+            "pairs, and what they cost; enter it there"
         )
 
 
@@ -332,7 +332,7 @@ def _check_weights(model: BuiltModel, shape: TransformersShape) -> None:
     held = {_in_any_layer(name, prefix) for name, _ in model.whole.named_buffers()}
     if saved := sorted(held & stored.keys() - built.keys()):
         raise InputError(
-            f"{type(model.whole).__name__} of transformers has numbers in its files that are no "
+            f"{type(model.whole).__name__} of transformers has numbers in its files that are not "
             f"weights (buffers): {', '.join(saved)}, which is not supported; choose another model"
         )
     differing += [n for n in built.keys() | stored.keys() if built.get(n) != stored.get(n)]

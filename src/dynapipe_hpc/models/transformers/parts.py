@@ -231,7 +231,7 @@ def _run(
             output = stage.run(hidden, batch, Recompute.NONE)
     except RuntimeError as error:
         raise InputError(
-            f"layers of a {shape.model_type} do not run without numbers, so that their costs "
+            f"layers of a {shape.model_type} do not run without values, so that their costs "
             f"cannot be estimated ({str(error).partition(chr(10))[0]}); measure them: "
             "'dynapipe-hpc profile CONFIG -o TABLE.h5', then set planner.cost.kind to \"profiled\" "
             "and planner.cost.path to the table"

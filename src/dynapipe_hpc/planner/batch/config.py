@@ -23,11 +23,11 @@ class DynamicConfig(ConfigTable):
             samples laid end to end in one row (in an encoder-decoder model one of inputs and one
             of targets) with attention within each sample. Each micro-batch has the layout that
             makes the predicted iteration shortest.
-        token_multiple: Number of tokens, itself a multiple of 8, to a multiple of which every row
-            is padded, as kernels may want: 16 suits 8-bit numbers. Packed rows are filled up,
-            padded rows lengthened; above 128 all rows must be packed.
-            Higher multiples mean fewer shapes: packed rows of a decoder-only model have at most
-            data.tokens_per_batch / token_multiple of them.
+        token_multiple: Every row is padded to a multiple of this many tokens, which is itself a
+            multiple of 8; kernels for 8-bit numbers want 16. Packed rows are filled up, padded rows
+            lengthened; above 128 all rows must be packed. Higher multiples mean fewer shapes:
+            packed rows of a decoder-only model have at most data.tokens_per_batch / token_multiple
+            shapes.
         recompute_choice: Choice among the modes of planner.cost.recompute: per_microbatch gives
             each micro-batch its own. The other two are baselines: per_iteration gives all
             micro-batches the fastest mode, as in the paper, and first_feasible the first mode with

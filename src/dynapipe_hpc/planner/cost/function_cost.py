@@ -73,8 +73,8 @@ class FunctionCost:
             or not math.isclose(sum(shares), 1, rel_tol=1e-6)
         ):
             raise InputError(
-                f"stage_shares are {quoted(shares)}; give one above 0 for every stage, none "
-                f"below {MIN_SHARE:g}, which together are 1"
+                f"stage_shares are {quoted(shares)}; give every stage one of at least "
+                f"{MIN_SHARE:g}, with the sum 1"
             )
         if self.hidden_size < 1:
             raise InputError(f"hidden_size is {quoted(self.hidden_size)}, but must be at least 1")

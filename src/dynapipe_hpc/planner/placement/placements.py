@@ -184,7 +184,7 @@ class _Probe:
         return parts.on_stages(self.shape.n_all_layers, self.cluster.n_stages, impossible)
 
     def _needed_bytes(self, sizes: TypicalSizes, mode: Recompute) -> FloatArray:
-        """Memory that a stage with any layers needs, as an array of `PartCosts.on_stages`."""
+        """Memory that each stage needs with each range of layers, as in `PartCosts.on_stages`."""
         common = self.cost.stage_costs(sizes.common, mode)
         longest = self.cost.stage_costs(sizes.longest, self.cost.recompute_modes[-1])
         waiting = np.arange(self.cluster.n_stages - 1, -1, -1)[:, np.newaxis, np.newaxis]

@@ -13,11 +13,11 @@ class CheckpointConfig(ConfigTable):
         last: Whether to write a checkpoint after the last iteration. A run that is asked to stop
             writes one if this or `every` is set.
         keep_last: Number of newest checkpoints to keep. While one is written, there is one more.
-        keep_every: Interval in iterations: checkpoints at its multiples are kept permanently; 0 to
-            keep none so. It causes no checkpoints to be written: see `every`.
+        keep_every: Interval in iterations: checkpoints at its multiples are kept permanently; 0
+            keeps none. It does not cause checkpoints to be written: see `every`.
         keep_best: Whether to write a checkpoint whenever an evaluation finds the lowest loss so
             far, and to keep the newest of these in addition to those of keep_last.
-        grace_s: Time in seconds from a signal that asks to stop to the forced end, as in Slurm's
+        grace_s: Time in seconds between a signal to stop and the forced end, as in Slurm's
             `--signal=USR1@GRACE_S`. If an iteration and a checkpoint together take longer, the run
             ends with an error as soon as that is known. 0 if the time is unknown, for no such
             check.

@@ -64,14 +64,14 @@ def _details(origin: Origin) -> Iterator[str]:
     if n := short_tokens(settings):
         yield f"rotary positions with short factors (longrope): rows of up to {n:,} tokens"
     if cap := settings.get("attn_logit_softcapping"):
-        yield f"scores with a soft cap of {cap:g}, all of which backward keeps"
+        yield f"scores with a soft cap of {cap:g}, all kept for backward"
     dropped = [
         name
         for name, value in settings.items()
         if isinstance(value, float) and value and ("dropout" in name or "jitter" in name)
     ]
     if dropped:
-        yield f"nothing is dropped, in spite of {', '.join(dropped)}"
+        yield f"no dropout, although config.json has {', '.join(dropped)}"
 
 
 def _layer_kinds(shape: TransformersShape) -> list[str]:

@@ -56,7 +56,7 @@ def import_model(source: Path, output: Path) -> Origin:
     """
     origin = find_origin(source)
     if origin.description is not None:
-        raise InputError(f"{source}: is no Hugging Face model, but has checkpoints already")
+        raise InputError(f"{source}: holds checkpoints already; name it in model.init_from")
     tensors = open_tensors(source, origin.mapping, origin.shape)
     check_copies(tensors)
     facts = {f"{FACT}{k}": v for k, v in origin.shape.sizes.items()}
@@ -196,7 +196,7 @@ class Exported(NamedTuple):
         other = mapping_for(shape)
         return (
             f"{mapping.architecture} of transformers refuses a hidden_size ({shape.hidden_size}) "
-            f"that is no multiple of its heads ({shape.n_heads}); {other.architecture} computes "
+            f"that is not a multiple of its heads ({shape.n_heads}); {other.architecture} computes "
             f'the same: set "model_type": "{other.model_type}", "architectures": '
             f'["{other.architecture}"] and "sliding_window": null in config.json'
         )
@@ -208,7 +208,7 @@ def export_model(
     """Writes the weights of a checkpoint as a Hugging Face folder, one tensor at a time.
 
     If a model has adapters, its checkpoint holds only these. They are written in the format of
-    `peft`, or added to the weights beside which they were trained.
+    `peft`, or added to the weights that they were trained on.
 
     `output`: The folder, which must not exist. `dtype`: Type of the written weights; None for the
     type in the model's `config.json`, or float32. `base`: Model with the weights that adapters are
@@ -310,14 +310,14 @@ def _same_model(base: Origin, adapted: Origin) -> Origin:
         if shapes.get(name) != shape:
             raise InputError(
                 f"{base.folder}: is not the model of {adapted.folder}: {name} has the shape "
-                f"{shapes.get(name)}, not {shape}; name the one beside which adapters were trained"
+                f"{shapes.get(name)}, not {shape}; name the one that the adapters were trained on"
             )
     facts = adapted.description.facts if adapted.description else {}
     if HASH_FACT in facts and hash_of_weights(base) != facts[HASH_FACT]:
         raise InputError(
-            f"{base.folder}: its weights are not those beside which the adapters of "
-            f"{adapted.folder} were trained, or are in other files; name the model with which that "
-            "run began (model.init_from)"
+            f"{base.folder}: these are not the weights that the adapters of {adapted.folder} were "
+            "trained on, or they are split into other files; name the model with which that run "
+            "began (model.init_from)"
         )
     # A family without dropout has no such key.
     trained = adapted.shape.model_dump(include={"dropout", "max_tokens"})

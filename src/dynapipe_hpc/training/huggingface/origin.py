@@ -62,8 +62,8 @@ def mapping_of(settings: Settings, family: str | None = None) -> ModelTypeMappin
         )
     if settings.get("quantization_config") is not None:
         raise InputError(
-            f"{settings.path}: has a 'quantization_config': its tensors are no weights that can be "
-            "trained; take the unquantized model"
+            f"{settings.path}: has a 'quantization_config': its tensors are not weights that can "
+            "be trained; take the unquantized model"
         )
     if family == FAMILY or model_type not in MAPPINGS:
         return mapping_of_decoder(settings)
@@ -83,9 +83,9 @@ def mapping_for(shape: ModelShape) -> ModelTypeMapping:
         if mapping.family == shape.family and mapping.fits(shape):
             return mapping
     raise InputError(
-        f"no type of models in Hugging Face is a {shape.family} with these values of qkv_bias, "
-        "output_bias and qk_norm; set only one of qkv_bias and qk_norm, or both biases and a "
-        "hidden_size that is a multiple of n_heads"
+        f"no Hugging Face model type is a {shape.family} with these values of qkv_bias, "
+        "output_bias and qk_norm; set qkv_bias or qk_norm alone, or both biases with a hidden_size "
+        "that is a multiple of n_heads"
     )
 
 
@@ -141,7 +141,7 @@ def find_origin(path: Path, family: str | None = None) -> Origin:
     """
     if not path.is_dir():
         raise InputError(
-            f"{path}: is no folder; name the folder of a model, a checkpoint or a run"
+            f"{path}: is not a folder; name the folder of a model, a checkpoint or a run"
             f"{download_advice(path)}"
         )
     if (checkpoint := find_checkpoint(path)) is not None:
@@ -171,14 +171,14 @@ def _adapter_error(folder: Path) -> InputError:
     merging = "merge it with peft (merge_and_unload, then save_pretrained in a new folder)"
     if (folder / CONFIG).exists():
         return InputError(
-            f"{folder}: has an adapter of peft ({ADAPTER_CONFIG}) beside a model, which "
+            f"{folder}: has a model and an adapter of peft ({ADAPTER_CONFIG}), which "
             f"transformers adds to the weights; {merging}, or remove {ADAPTER_CONFIG} and "
             f"{ADAPTER_MODEL}"
         )
     base = read_object(folder / ADAPTER_CONFIG).get("base_model_name_or_path")
     return InputError(
-        f"{folder}: is no model but an adapter of peft, for the model "
-        f"{quoted(base) if base else 'that it was trained beside'}; {merging}, or name that model"
+        f"{folder}: is not a model but an adapter of peft, for the model "
+        f"{quoted(base) if base else 'that it was trained on'}; {merging}, or name that model"
     )
 
 

@@ -79,7 +79,7 @@ def _shards(index: Path) -> list[Path]:
         raise InputError(f"{index}: has no 'weight_map' of tensors to files")
     for name in names.values():
         if not isinstance(name, str) or Path(name).name != name:
-            raise InputError(f"{index}: {quoted(name)} is not the name of a file beside it")
+            raise InputError(f"{index}: {quoted(name)} is not the name of a file there")
     return [index.parent / name for name in dict.fromkeys(names.values())]
 
 
@@ -95,18 +95,18 @@ def _missing_error(folder: Path) -> InputError:
 
 _WRAPPERS = {
     "_orig_mod.": (
-        "as of a compiled model; save the model inside: model._orig_mod.save_pretrained(NEW_FOLDER)"
+        "as in a compiled model; save the model inside: model._orig_mod.save_pretrained(NEW_FOLDER)"
     ),
     "base_model.model.": (
-        "as of a model with adapters of peft; merge them first: "
+        "as in a model with adapters of peft; merge them first: "
         "model.merge_and_unload().save_pretrained(NEW_FOLDER)"
     ),
     "module.": (
-        "as of a model in DataParallel or DistributedDataParallel; save the model inside: "
+        "as in a model in DataParallel or DistributedDataParallel; save the model inside: "
         "model.module.save_pretrained(NEW_FOLDER)"
     ),
     "v_head.": (
-        "as of a value head, which trl puts on a model; save the model without it: "
+        "as in a value head, which trl puts on a model; save the model without it: "
         "model.pretrained_model.save_pretrained(NEW_FOLDER)"
     ),
 }

@@ -90,7 +90,7 @@ def media_problem(settings: Settings) -> str:
     for name in ("text_config", "vision_config", "audio_config"):
         if settings.get(name) is not None:
             return (
-                f"has a '{name}', as of a model of several media; save its text model alone, "
+                f"has a '{name}', as models of several media have; save its text model alone, "
                 "as docs/huggingface.md shows"
             )
     return ""
@@ -231,7 +231,7 @@ def _weights(settings: Settings) -> dict[str, tuple[int, ...]]:
         expected = settings.integer("num_hidden_layers") * len(n_experts.get(name, "1"))
         if NUMBER in name and n != expected:
             raise InputError(
-                f"{settings.path.parent}: {n} of {expected} tensors are there of the name {name}; "
+                f"{settings.path.parent}: {n} of {expected} tensors named {name} are there; "
                 "layers with different weights are not supported: choose another model"
             )
     if n_experts and model_type not in _EXPERTS:

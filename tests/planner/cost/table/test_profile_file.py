@@ -61,7 +61,7 @@ def test_a_half_that_is_missing_where_a_pass_was_measured_is_named(tmp_path: Pat
     layer = linear_layer(1.0)
     table = linear_table(layer=replace(layer, weight_ms=np.full_like(layer.forward_ms, np.nan)))
     write_table(table, tmp_path / "c.h5")
-    with pytest.raises(InputError, match=r"weight_ms\[0, 0\] is missing, forward_ms is not"):
+    with pytest.raises(InputError, match=r"has forward_ms but no weight_ms at \[0, 0\]"):
         read_table(tmp_path / "c.h5")
 
 

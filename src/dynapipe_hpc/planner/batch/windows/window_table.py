@@ -93,7 +93,7 @@ class WindowTable:
         )
 
     def cells_of(self, windows: npt.NDArray[np.uint32]) -> Cells:
-        """Indices into `costs` of windows, see `cells`; rows are first sample, size and mode."""
+        """Indices into `costs`, see `cells`; a row of `windows` is first sample, size, mode."""
         first, size, mode = windows.astype(np.int64).T
         begin, end = self.spans[mode, self.row_of_sample[first]].T
         place = begin + size - 1
@@ -107,7 +107,7 @@ class WindowTable:
         return cut.rows(self.modes[mode], self.sliced.token_multiple)
 
     def microbatches_of(self, windows: npt.NDArray[np.uint32]) -> list[MicroBatch]:
-        """Micro-batches of windows, slices as one micro-batch each."""
+        """Micro-batches of windows; each slice is a micro-batch."""
         return [each for window in windows.tolist() for each in self.microbatches(*window)]
 
     def priced(self, windows: npt.NDArray[np.uint32]) -> PricedReplica:
@@ -116,7 +116,7 @@ class WindowTable:
         return PricedReplica(partial(self.microbatches_of, windows), self.costs_of(windows), key)
 
     def costs_of(self, windows: npt.NDArray[np.uint32]) -> StageCosts:
-        """Costs of the micro-batches of windows, slices as one micro-batch each."""
+        """Costs of the micro-batches of windows; each slice is a micro-batch."""
         cells = self.cells_of(windows).astype(np.int64)
         if not self.sliced.cuts:
             return self.costs.take(cells)

@@ -71,7 +71,7 @@ def _check_axes(key: LayerKey, layer: LayerProfile) -> None:
         if axis.ndim != 1 or not axis.size or axis[0] < 1 or np.any(axis[1:] <= axis[:-1]):
             raise InputError(f"{key}: {name} are not ascending from 1 or more: {quoted(axis)}")
         if axis[-1] > 2**31 - 1:
-            raise InputError(f"{key}: {name} reach {axis[-1]}, which is no size")
+            raise InputError(f"{key}: {name} reach {axis[-1]}, more than {2**31 - 1}")
 
 
 def _check_grid(key: LayerKey, layer: LayerProfile, quantity: str) -> None:
@@ -84,7 +84,7 @@ def _check_grid(key: LayerKey, layer: LayerProfile, quantity: str) -> None:
         raise InputError(f"{key}: {quantity}{list(place)} is {grid[place]:g}, not a number >= 0")
     missing = np.isnan(grid) & ~np.isnan(layer.forward_ms)
     if missing.any() and quantity in ("backward_ms", *HALVES):
-        raise InputError(f"{key}: {quantity}{list(_first(missing))} is missing, forward_ms is not")
+        raise InputError(f"{key}: has forward_ms but no {quantity} at {list(_first(missing))}")
     if np.isnan(grid).all() and quantity == "forward_ms":
         raise InputError(f"{key}: holds no measurement of the layer")
 
