@@ -22,7 +22,7 @@ DOCUMENTS = [
 ]
 # Files that commands write or users have, some with placeholders in capitals.
 OF_USERS = re.compile(
-    r"[A-Z]|^\.|^(?:runs|data|build)/|config\.toml|config\.schema\.json|^tune\.toml"
+    r"[A-Z]|^\.|^(?:runs|data|build)/|config\.toml|config\.schema\.json|^finetune\.toml"
     r"|^(?:adapter_config|trace|machine|mixture|checkpoint|ended|inputs)\.json|^tracked\.txt"
     r"|^(?:tokenizer|tokenizer_config|special_tokens_map|added_tokens|config|generation_config)\.json"
 )
