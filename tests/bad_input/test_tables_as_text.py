@@ -112,6 +112,14 @@ def test_bad_lengths_are_named(worker: Worker, folder: Path, name: str) -> None:
     )
 
 
-def test_a_batch_that_fits_no_memory_is_named(worker: Worker, folder: Path) -> None:
-    arguments = (*PLAN_LENGTHS, "--set", "cluster.device_memory_bytes=20000")
-    assert_refused(worker, folder, arguments, "lengths.json: batch 0: .*memory")
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("cluster.device_memory_bytes=20000", "batch 0: .*memory"),
+        ("cluster.n_replicas=2", "batch 1: an iteration has 1 micro-batches for 2 "),
+    ],
+)
+def test_a_batch_that_cannot_be_planned_is_named(
+    worker: Worker, folder: Path, setting: str, words: str
+) -> None:
+    assert_refused(worker, folder, (*PLAN_LENGTHS, "--set", setting), f"lengths.json: {words}")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.bad_input.good import PARAMETERS, PROFILES
 from tests.examples.decoder_shapes import decoder_shapes
 from tests.examples.schedule_text import parse_schedule
 from tests.examples.tokenized import write_samples
@@ -24,19 +25,6 @@ from dynapipe_hpc.planner.schedule.update import iteration_ms
 A100 = Path(__file__).parents[2] / "configs" / "experiments" / "gpt_6.7b_a100.toml"
 EXPERIMENT = tiny_experiment(n_stages=2, n_replicas=2)
 BATCHES = [[5, 32, 9, 17, 8, 30, 1], [20, 4]]
-PROFILE = """\
-tensor_parallel,recompute,layer,microbatch_size,input_tokens,target_tokens,\
-forward_ms,backward_ms,stored_activation_mb,peak_activation_mb
-1,none,encoder,1,8,0,1,2,3,10
-1,none,encoder,2,8,0,2,3,6,20
-1,none,encoder,1,32,0,4,6,12,40
-1,none,encoder,2,32,0,7,12,24,80
-1,none,postprocess,1,8,0,1,2,,
-1,none,postprocess,2,8,0,2,4,,
-1,none,postprocess,1,32,0,4,6,,
-1,none,postprocess,2,32,0,8,12,,
-"""
-PARAMETERS = "tensor_parallel,recompute,layer,parameter_mb\n1,none,encoder,4\n1,none,embedding,5\n"
 
 
 @pytest.fixture
@@ -116,7 +104,7 @@ def test_packed_pairs_are_written_with_both_sides(tmp_path: Path) -> None:
 def test_costs_come_from_the_profile_that_is_named(
     tmp_path: Path, config: str, lengths: str
 ) -> None:
-    (tmp_path / "a.csv").write_text(PROFILE)
+    (tmp_path / "a.csv").write_text(PROFILES)
     (tmp_path / "a_parameters.csv").write_text(PARAMETERS)
     table = str(tmp_path / "a.h5")
     assert main(["profile", config, "--from-csv", str(tmp_path / "a.csv"), "-o", table]) == 0
@@ -125,40 +113,6 @@ def test_costs_come_from_the_profile_that_is_named(
     by_config = planned(tmp_path, config, lengths)
     plans = [[batch["replicas"] for batch in p] for p in (by_csv, by_table, by_config)]
     assert plans[0] == plans[1] != plans[2]
-
-
-@pytest.mark.parametrize(
-    ("batches", "settings", "message"),
-    [
-        (
-            [[8, 8], [9, 65]],
-            [],
-            "lengths.json: batch 1: sample 1 of 64 input + 1 target tokens needs rows of up to 72",
-        ),
-        ([[8, 8], [9]], [], "lengths.json: batch 1: an iteration has 1 micro-batches for 2 "),
-        (
-            [[8, 8]],
-            ["cluster.device_memory_bytes=100000"],
-            "lengths.json: batch 0: sample 0 (7 input + 1 target tokens) on its own needs",
-        ),
-        ([[8, -8]], [], "lengths.json: batches, batch 0, sample 1: -8: "),
-    ],
-)
-def test_an_error_names_file_and_batch_and_leaves_no_result(
-    tmp_path: Path,
-    config: str,
-    capsys: pytest.CaptureFixture[str],
-    batches: list[list[int]],
-    settings: list[str],
-    message: str,
-) -> None:
-    lengths, output = tmp_path / "lengths.json", tmp_path / "plans.json"
-    lengths.write_text(json.dumps({"batches": batches}))
-    overrides = [f"--set={setting}" for setting in settings]
-    command = ["plan", config, "--lengths", str(lengths), "--json", str(output)]
-    assert main([*command, *overrides]) == 2
-    assert message in capsys.readouterr().err
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["config.toml", "lengths.json"]
 
 
 def shown(tmp_path: Path, config: str, capsys: pytest.CaptureFixture[str], *more: str) -> str:
@@ -204,19 +158,3 @@ def test_an_explanation_lists_the_candidates_and_marks_the_best(
     assert re.fullmatch(r"(1f1b|cyclic|adaptive), (1f1b|cyclic|adaptive)", rules)
     assert "\nthe same micro-batches in 1F1B: " in text
     assert "\noutliers: " in text
-
-
-def test_only_plans_of_lengths_are_replaced(
-    tmp_path: Path, config: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lengths, output = tmp_path / "few.json", tmp_path / "plans.json"
-    lengths.write_text(json.dumps({"batches": BATCHES}), encoding="utf-8")
-    command = ["plan", config, "--lengths", str(lengths), "--json", str(output)]
-    assert main(command) == 0
-    assert main(command) == 0
-    output.write_text('{"notes": "mine"}', encoding="utf-8")
-    assert main(command) == 2
-    assert "plans.json: exists and is not a file of plans" in capsys.readouterr().err
-    assert output.read_text(encoding="utf-8") == '{"notes": "mine"}'
-    assert main([*command[:-1], str(lengths)]) == 2
-    assert "is both an input and the output" in capsys.readouterr().err
