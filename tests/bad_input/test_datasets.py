@@ -132,12 +132,6 @@ def test_a_bad_dataset_is_named_when_planning_and_inspected(
         assert_refused(worker, folder, command, rf"^dynapipe-hpc: data\.h5: .*({words})")
 
 
-@pytest.mark.parametrize("percent", range(1, 100, 7))
-def test_a_cut_dataset_is_noticed(worker: Worker, folder: Path, percent: int) -> None:
-    cut(folder / "data.h5", percent / 100)
-    assert_refused(worker, folder, INSPECT_DATASET, r"data\.h5: not a complete HDF5 file")
-
-
 LAYER = "layers/tensor_parallel=1/recompute=none/layer"
 FORWARD = f"{LAYER}/forward_ms"
 SHAPE = (4, 3)
@@ -295,22 +289,24 @@ OTHERS: dict[str, tuple[Change, str]] = {
 
 
 @pytest.mark.parametrize("name", [*DAMAGED, *OTHERS])
-def test_a_bad_table_is_named_when_planning(worker: Worker, folder: Path, name: str) -> None:
+def test_a_bad_table_is_named_when_planning_and_inspected(
+    worker: Worker, folder: Path, name: str
+) -> None:
     change, words = (DAMAGED | OTHERS)[name]
     if name in OTHERS:
         written_on_purpose(folder / "table.h5")
     change(folder / "table.h5")
-    assert_refused(worker, folder, PLAN_PROFILED, rf"^dynapipe-hpc: table\.h5: .*({words})")
-
-
-@pytest.mark.parametrize("name", DAMAGED)
-def test_a_bad_table_is_named_when_inspected(worker: Worker, folder: Path, name: str) -> None:
-    change, words = DAMAGED[name]
-    change(folder / "table.h5")
-    assert_refused(worker, folder, INSPECT_TABLE, rf"^dynapipe-hpc: table\.h5: .*({words})")
+    for command in [PLAN_PROFILED, INSPECT_TABLE][: 1 if name in OTHERS else 2]:
+        assert_refused(worker, folder, command, rf"^dynapipe-hpc: table\.h5: .*({words})")
 
 
 @pytest.mark.parametrize("percent", range(1, 100, 7))
-def test_a_cut_table_is_noticed(worker: Worker, folder: Path, percent: int) -> None:
-    cut(folder / "table.h5", percent / 100)
-    assert_refused(worker, folder, PLAN_PROFILED, r"table\.h5: not a cost table: not a complete")
+@pytest.mark.parametrize(
+    ("name", "command", "start"),
+    [("data.h5", INSPECT_DATASET, ""), ("table.h5", PLAN_PROFILED, "not a cost table: ")],
+)
+def test_a_cut_file_is_noticed(
+    worker: Worker, folder: Path, name: str, command: tuple[str, ...], start: str, percent: int
+) -> None:
+    cut(folder / name, percent / 100)
+    assert_refused(worker, folder, command, f"{name}: {start}not a complete HDF5 file")

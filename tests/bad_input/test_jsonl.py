@@ -159,9 +159,11 @@ def test_a_bad_file_is_named(
         ),
         ("in.txt", b"Once upon a time.\n", r"in.txt:1: the file is text; .*jq -Rc"),
         ("in.txt", b'{"inputs": "a', "in.txt:1: not JSON"),
+        ("in.txt", bz2.compress(GOOD), "is compressed with bzip2; unpack it first(?!.*skip-bad)"),
+        ("in.txt", lzma.compress(GOOD), "is compressed with xz; unpack it first(?!.*skip-bad)"),
     ],
 )
-def test_a_table_or_a_text_is_named_with_the_way_to_convert_it(
+def test_what_is_no_json_is_named_with_the_way_to_convert_it(
     worker: Worker, folder: Path, name: str, content: bytes, words: str
 ) -> None:
     (folder / name).write_bytes(content)
@@ -193,16 +195,3 @@ def test_the_name_of_a_file_need_not_be_text(worker: Worker, folder: Path) -> No
     shown = worker.call(folder, ("inspect", "out.h5"))
     assert (shown.exit_code, shown.stderr) == (0, "")
     assert "sources    caf" in shown.stdout
-
-
-FORMATS: dict[str, tuple[bytes, str]] = {
-    "bzip2": (bz2.compress(GOOD), "is compressed with bzip2; unpack it first"),
-    "xz": (lzma.compress(GOOD), "is compressed with xz; unpack it first"),
-}
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_a_file_of_another_format_is_recognized(worker: Worker, folder: Path, name: str) -> None:
-    content, words = FORMATS[name]
-    (folder / "in.jsonl").write_bytes(content + b"\n" + content + b"\n")
-    assert_refused(worker, folder, PREPROCESS, f"in.jsonl:1: the file {words}(?!.*skip-bad)")

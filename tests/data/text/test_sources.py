@@ -1,6 +1,5 @@
 """Sources of every kind and records of every shape: the same samples as of plain pairs."""
 
-import bz2
 import gzip
 import io
 import json
@@ -257,7 +256,6 @@ DAMAGED: dict[str, tuple[Callable[[], bytes], str]] = {
     "zstd text": (lambda: as_zstd(PAIRS)[:4] + b"x" * 99, "cannot be unpacked: zstd"),
     "parquet": (lambda: as_parquet(PAIRS)[:-9], "a damaged table: "),
     "arrow": (lambda: as_arrow(PAIRS, "new_file")[:2000], "a damaged table: "),
-    "bzip2": (lambda: bz2.compress(as_text(PAIRS)), ":1: the file is compressed with bzip2"),
     "bytes": (lambda: as_parquet([{"inputs": b"x", "targets": "a"}]), ":1: field 'inputs' is an o"),
     "a field": (lambda: as_parquet([{"inputs": 1, "targets": "a"}]), ":1: field 'inputs' is a num"),
 }
