@@ -108,17 +108,6 @@ def test_what_fills_packed_rows_up_needs_few_positions(complete: Path) -> None:
         load_config(complete, ["planner.batch={rule='dynamic', token_multiple=1024}"])
 
 
-def test_passes_of_a_spread_stream_are_not_split(complete: Path) -> None:
-    split, spread = "planner.schedule.split_backward=true", "cluster.sequence_parallel=true"
-    for override in (split, spread):
-        load_config(complete, [override])
-    message = (
-        "planner.schedule.split_backward and cluster.sequence_parallel are both true: .* set either"
-    )
-    with pytest.raises(ConfigError, match=message):
-        load_config(complete, [split, spread])
-
-
 def test_no_head_of_keys_is_cut_over_shards(complete: Path) -> None:
     grouped = ["model.family='llama'", "model.n_kv_heads=2"]
     load_config(complete, [*grouped, "cluster.n_shards=2"])
