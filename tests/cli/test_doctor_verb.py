@@ -1,31 +1,17 @@
 """The doctor as a user asks it."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tests.jobs.command_line import BIN, run_command
 
 pytestmark = pytest.mark.slow
 
-COMMAND = [str(Path(sys.prefix) / "bin" / "dynapipe-hpc"), "doctor"]
-
-
-def ask(folder: Path, *arguments: str, **env: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [*COMMAND, *arguments],
-        cwd=folder,
-        env={**os.environ, **env},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+DOCTOR = (BIN / "dynapipe-hpc", "doctor")
 
 
 def test_a_machine_that_is_all_right_is_0(tmp_path: Path) -> None:
-    asked = ask(tmp_path)
+    asked = run_command(*DOCTOR, folder=tmp_path)
     assert asked.returncode == 0, asked.stdout + asked.stderr
     assert asked.stdout.startswith("launch\n  ranks     1 on 1 host\n")
 
@@ -35,7 +21,9 @@ def test_a_torch_that_cannot_be_loaded_is_a_problem_among_others(
     tmp_path: Path, error: str
 ) -> None:
     (tmp_path / "torch.py").write_text(f"raise {error}")
-    asked = ask(tmp_path, "none.toml", PYTHONPATH=str(tmp_path))
+    asked = run_command(
+        *DOCTOR, "none.toml", folder=tmp_path, variables={"PYTHONPATH": str(tmp_path)}
+    )
     assert asked.returncode == 2
     said = " ".join(asked.stdout.split())
     kind, text = error.split("('")[0], error.split("'")[1]

@@ -4,14 +4,13 @@ import argparse
 import json
 import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from tests.examples.tokenized import write_samples
-from tests.jobs.command_line import finish
+from tests.jobs.command_line import finish, run_command, run_python
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc import __version__
@@ -55,10 +54,10 @@ def test_descriptions_fit_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_package_is_the_command() -> None:
-    command = [sys.executable, "-m", "dynapipe_hpc"]
-    found = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
+    command = (sys.executable, "-m", "dynapipe_hpc")
+    found = run_command(*command, "--version")
     assert found.stdout == f"dynapipe-hpc {__version__}\n"
-    wrong = subprocess.run([*command, "nonsense"], capture_output=True, text=True, check=False)
+    wrong = run_command(*command, "nonsense")
     assert wrong.returncode == 2
     assert wrong.stderr.startswith("usage: dynapipe-hpc ")
 
@@ -167,14 +166,7 @@ def folder(tmp_path: Path) -> Path:
 
 def run_program(folder: Path, commands: Sequence[Sequence[str]]) -> list[tuple[int, bool, str]]:
     """Exit code, whether torch is loaded, and standard error of commands in one process."""
-    ended = subprocess.run(
-        [sys.executable, "-c", PROGRAM, json.dumps(commands)],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    ended = run_python(PROGRAM, json.dumps(commands), folder=folder)
     return [tuple(json.loads(line)) for line in ended.stdout.splitlines()]
 
 

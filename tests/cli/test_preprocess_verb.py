@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 import pytest
+from tests.jobs.command_line import run_command, run_python
 
 MAIN = "import sys; from dynapipe_hpc.cli.main import main; sys.exit(main())"
 
@@ -19,9 +20,7 @@ def command(*arguments: str | Path) -> list[str]:
 
 
 def call(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(*arguments), capture_output=True, check=False, text=True, timeout=60
-    )
+    return run_command(*command(*arguments))
 
 
 def test_a_tokenizer_of_a_folder_is_read_without_torch(tmp_path: Path) -> None:
@@ -29,12 +28,7 @@ def test_a_tokenizer_of_a_folder_is_read_without_torch(tmp_path: Path) -> None:
     words = ["preprocess", tmp_path / "x.jsonl", tmp_path / "x.h5", "--workers", "1"]
     words += ["--tokenizer", "configs/demo_finetune/tokenizer"]
     program = MAIN.replace("sys.exit(main())", "main(); print(sys.modules['torch'])")
-    made = subprocess.run(
-        [sys.executable, "-c", program, *map(str, words)],
-        capture_output=True,
-        check=True,
-        text=True,
-    )
+    made = run_python(program, *words)
     assert made.stdout.splitlines()[-1] == "None"
     assert made.stderr == ""
 
@@ -104,7 +98,7 @@ def test_a_full_disk_is_one_message_and_leaves_nothing(
     limited = command(verb, *inputs, tmp_path / "x")
     limits = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit_bytes},) * 2); "
     limited[2] = limits + limited[2]
-    ended = subprocess.run(limited, capture_output=True, check=False, text=True, timeout=60)
+    ended = run_command(*limited)
     assert ended.returncode == 1
     assert ended.stderr.splitlines()[-1] == (
         f"dynapipe-hpc: {tmp_path / 'x'}: cannot be written: File too large"

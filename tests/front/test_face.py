@@ -3,13 +3,12 @@
 import ast
 import importlib
 import inspect
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.jobs.command_line import run_command, run_python
 
 import dynapipe_hpc
 from dynapipe_hpc.architecture.model_shape import ModelShape
@@ -42,9 +41,7 @@ def test_type_checkers_see_what_is_loaded() -> None:
 
 def test_the_import_alone_loads_not_even_numpy() -> None:
     program = "import sys, dynapipe_hpc; print({'numpy', 'pydantic'} & set(sys.modules))"
-    command = [sys.executable, "-c", program]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    assert ended.stdout == "set()\n"
+    assert run_python(program).stdout == "set()\n"
 
 
 ROOT = Path(__file__).parents[2]
@@ -80,28 +77,15 @@ def test_the_guide_to_families_names_all_that_an_architecture_says() -> None:
     assert {name for name in says if f"`{name}`" not in guide} == set()
 
 
-OPTIONAL = (
-    "peft",
-    "pyarrow",
-    "zstandard",
-    "tensorboard",
-    "mlflow",
-    "wandb",
-)
+OPTIONAL = "peft pyarrow zstandard tensorboard mlflow wandb"
 COLLECT = ["-m", "pytest", "-p", "tests.front.without_packages", "--collect-only", "-q"]
 COLLECT += ["-m", "slow or not slow"]
 
 
 @pytest.mark.slow
 def test_all_tests_are_collected_without_optional_packages() -> None:
-    collected = subprocess.run(
-        [sys.executable, *COLLECT],
-        cwd=ROOT,
-        env=os.environ | {"WITHOUT_PACKAGES": " ".join(OPTIONAL)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
+    collected = run_command(
+        *(sys.executable, *COLLECT), folder=ROOT, variables={"WITHOUT_PACKAGES": OPTIONAL}
     )
     assert collected.returncode == 0, collected.stdout[-2000:]
 

@@ -3,13 +3,13 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.jobs.command_line import run_python
 
 from gpu import check
 from gpu.run_step import Outcome, run_step
@@ -97,14 +97,8 @@ def test_the_driver_needs_nothing_but_python() -> None:
     program = (
         "import gpu.check, sys; print(sorted({'torch', 'numpy', 'pydantic'} & {*sys.modules}))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "benchmarks")},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout == "[]\n"
+    done = run_python(program, variables={"PYTHONPATH": str(ROOT / "benchmarks")})
+    assert done.stdout == "[]\n", done.stderr
 
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"

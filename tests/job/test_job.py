@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.jobs.command_line import BIN, ROOT, run_python
 
 pytestmark = pytest.mark.slow
 
-MPIEXEC = Path(sys.prefix) / "bin" / "mpiexec"
 MAX_END_S = 10
 
 A_THREAD_OF_RANK_1_FAILS = """
@@ -30,12 +30,9 @@ with open_job() as job:
 """
 
 
-ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-
-
 def test_an_error_in_a_thread_ends_all_ranks() -> None:
     with subprocess.Popen(
-        [str(MPIEXEC), "-n", "2", sys.executable, "-c", A_THREAD_OF_RANK_1_FAILS],
+        [str(BIN / "mpiexec"), "-n", "2", sys.executable, "-c", A_THREAD_OF_RANK_1_FAILS],
         env={**os.environ, **ROOT, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -67,13 +64,6 @@ with open_job() as job:
 
 
 def test_an_error_after_the_end_of_a_run_is_told(tmp_path: Path) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", A_RANK_FAILS_AFTER_THE_RUN, str(tmp_path)],
-        env={**os.environ, **ROOT, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        check=False,
-        text=True,
-        timeout=60,
-    )
+    ended = run_python(A_RANK_FAILS_AFTER_THE_RUN, tmp_path)
     assert ended.returncode == 1
     assert "ends the job: the model cannot be written" in ended.stderr

@@ -23,14 +23,13 @@ print([is_own_open_mpi(), permission_for_root()])
 FILES = "OMPI_MCA_mca_base_param_files"
 
 
-def start_mpi(look: str) -> str:
-    """Output of a program that looks at its own process, alone, after it has started MPI."""
-    program = f"from pathlib import Path; import dynapipe_hpc.job.world\n{look}"
+def alone(program: str, *arguments: str) -> str:
+    """Output of a program that no launcher has started."""
     launched = ("PMI", "OMPI", "PMIX")
-    alone = {name: value for name, value in os.environ.items() if not name.startswith(launched)}
+    environment = {n: value for n, value in os.environ.items() if not n.startswith(launched)}
     return subprocess.run(
-        [sys.executable, "-c", program],
-        env=alone,
+        [sys.executable, "-c", program, *arguments],
+        env=environment,
         capture_output=True,
         text=True,
         timeout=60,
@@ -39,23 +38,17 @@ def start_mpi(look: str) -> str:
 
 
 def test_a_process_alone_has_no_shared_memory_that_it_could_leave_behind() -> None:
-    look = "print([f for f in Path('/proc/self/maps').read_text().split() if '/dev/shm' in f])"
-    assert start_mpi(look) == "[]\n"
+    program = (
+        "from pathlib import Path; import dynapipe_hpc.job.world\n"
+        "print([f for f in Path('/proc/self/maps').read_text().split() if '/dev/shm' in f])"
+    )
+    assert alone(program) == "[]\n"
 
 
 def test_another_mpi_in_the_environment_is_not_taken_for_open_mpi(tmp_path: Path) -> None:
     (tmp_path / "lib").mkdir()
     copy(_ctypes.__file__, tmp_path / "lib" / "libmpi.so.12")  # as a wheel of MPICH has it
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("OMPI")}
-    job = subprocess.run(
-        [sys.executable, "-c", LOAD_ANOTHER_MPI, str(tmp_path)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert job.stdout == "[False, '']\n"
+    assert alone(LOAD_ANOTHER_MPI, str(tmp_path)) == "[False, '']\n"
 
 
 def test_settings_are_for_this_process_alone(monkeypatch: pytest.MonkeyPatch) -> None:

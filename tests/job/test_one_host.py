@@ -1,12 +1,10 @@
 """Ranks of one host, as mpiexec starts them: nobody reaches them from outside."""
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from tests.jobs.command_line import BIN, ROOT
+from tests.jobs.command_line import BIN, run_command
 
 from dynapipe_hpc.job.launch import read_started
 from dynapipe_hpc.job.mpi_settings import mpi_settings, prefer_loopback
@@ -33,15 +31,9 @@ JOB = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORL
 
 
 def ranks(*launch: str, program: str = SAY_WHERE_IT_LISTENS, **environment: str) -> list[str]:
-    job = subprocess.run(
-        [*launch, sys.executable, "-c", program],
-        env={**os.environ, **ROOT, **environment},
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=True,
-    )
+    command = (*launch, sys.executable, "-c", program)
+    job = run_command(*command, folder=Path(__file__).parents[2], variables=environment)
+    assert job.returncode == 0, job.stderr
     return job.stdout.splitlines()
 
 

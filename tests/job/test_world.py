@@ -1,12 +1,11 @@
 """Processes whose launcher and MPI library do not fit. Real ones, of two MPI implementations."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from tests.jobs.command_line import ROOT
+from tests.jobs.command_line import run_command
 from tests.jobs.mpi_implementations import HOW_TO_GET_MPICH, LIBRARY, MPICH, OPEN_MPI
 
 pytestmark = pytest.mark.slow
@@ -16,14 +15,8 @@ needs_mpich = pytest.mark.skipif(not MPICH.exists(), reason=HOW_TO_GET_MPICH)
 
 def run(launcher: Path, library: Path, program: str) -> "subprocess.CompletedProcess[str]":
     """Starts two ranks with a launcher of one implementation and a library of one."""
-    return subprocess.run(
-        [launcher / "mpiexec", "-n", "2", sys.executable, "-c", program],
-        env={**os.environ, **ROOT, **LIBRARY[library]},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    command = (launcher / "mpiexec", "-n", 2, sys.executable, "-c", program)
+    return run_command(*command, variables=LIBRARY[library])
 
 
 def messages_of(job: "subprocess.CompletedProcess[str]") -> list[str]:
@@ -66,14 +59,9 @@ def test_ranks_of_one_mpi_find_each_other(implementation: Path) -> None:
 
 
 def test_a_machine_without_mpi_is_told_how_to_get_one() -> None:
-    job = subprocess.run(
-        [OPEN_MPI / "dynapipe-hpc", "run", "none.toml", "-o", "none"],
-        env={**os.environ, "MPI4PY_MPIABI": "openmpi", "MPI4PY_LIBMPI": "none.so"},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    command = (OPEN_MPI / "dynapipe-hpc", "run", "none.toml", "-o", "none")
+    missing = {"MPI4PY_MPIABI": "openmpi", "MPI4PY_LIBMPI": "none.so"}
+    job = run_command(*command, variables=missing)
     assert job.returncode == 2
     assert job.stderr.startswith("dynapipe-hpc: no MPI library can be loaded (libmpi.so")
     assert "MPI4PY_LIBMPI" in job.stderr

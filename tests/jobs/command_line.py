@@ -4,8 +4,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from tests.jobs.ready_ranks import ReadyRanks
 
@@ -49,6 +50,35 @@ def finish_program(
 ) -> "subprocess.CompletedProcess[str]":
     """Runs a program in a folder on ranks of mpiexec, to the end."""
     return _ended(_start(folder, n_ranks, sys.executable, "-c", program, *arguments), limit_s)
+
+
+def run_command(
+    *words: object,
+    folder: Path | None = None,
+    limit_s: float = 100,
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> "subprocess.CompletedProcess[str]":
+    """Runs a command alone, to the end, with variables besides those of this process."""
+    return subprocess.run(
+        list(map(str, words)),
+        cwd=folder,
+        env={**_environment(), **variables},
+        capture_output=True,
+        text=True,
+        timeout=limit_s,
+        check=False,
+    )
+
+
+def run_python(
+    program: str,
+    *arguments: object,
+    folder: Path | None = None,
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> "subprocess.CompletedProcess[str]":
+    """Runs a program in a new Python, as `run_command`."""
+    command = (sys.executable, "-c", program, *arguments)
+    return run_command(*command, folder=folder, variables=variables)
 
 
 def _ended(started: "subprocess.Popen[str]", limit_s: float) -> "subprocess.CompletedProcess[str]":

@@ -1,9 +1,10 @@
 """A Python process in which packages of extras cannot be imported."""
 
 import subprocess
-import sys
 from collections.abc import Iterable
 from pathlib import Path
+
+from tests.jobs.command_line import run_python
 
 REFUSING = """\
 import sys
@@ -23,11 +24,5 @@ def run_without(
     packages: Iterable[str], program: str, *arguments: str, folder: Path
 ) -> "subprocess.CompletedProcess[str]":
     """Runs a program as if some packages were not installed."""
-    return subprocess.run(
-        [sys.executable, "-c", REFUSING.format(refused=set(packages)) + program, *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    refusing = REFUSING.format(refused=set(packages))
+    return run_python(refusing + program, *arguments, folder=folder)

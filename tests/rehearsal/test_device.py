@@ -1,12 +1,10 @@
 """Reports of the device of a rehearsal, from torch for CUDA, once `make gpu-rehearsal` has it."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tests.jobs.command_line import run_python
 from tests.rehearsal.mistakes import MISTAKES, Mistake
 
 REPOSITORY = Path(__file__).parents[2]
@@ -29,21 +27,17 @@ ON_SIDE = "with torch.cuda.stream(side):\n    y.copy_(x)\n"
 
 def failures_of(program: str) -> list[str]:
     """Kinds of failures that a program makes, with a tensor x, a stream beside, and a tensor y."""
-    done = subprocess.run(
-        [sys.executable, "-c", START + program + END],
-        cwd=REPOSITORY,
-        env={
-            **os.environ,
+    done = run_python(
+        START + program + END,
+        folder=REPOSITORY,
+        variables={
             "LD_LIBRARY_PATH": str(BUILT / "libraries"),
             "LD_PRELOAD": str(BUILT / "libraries" / "librehearsal.so"),
             "PYTHONPATH": f"{BUILT / 'torch'}:{REPOSITORY}",
             "REHEARSAL_DEVICES": "2",
         },
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
     )
+    assert done.returncode == 0, done.stderr
     return list(json.loads(done.stdout.splitlines()[-1]))
 
 

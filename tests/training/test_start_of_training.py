@@ -1,9 +1,8 @@
 """Parts of torch that take seconds to import are not imported by a rank that trains."""
 
-import json
-import subprocess
-import sys
 from pathlib import Path
+
+from tests.jobs.command_line import run_python
 
 PROGRAM = """\
 import json, sys
@@ -28,12 +27,5 @@ print(json.dumps([name for name in slow if name in sys.modules]))
 
 
 def test_a_rank_trains_without_torchs_compiler() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert json.loads(ended.stdout) == []
+    ended = run_python(PROGRAM, folder=Path(__file__).parents[2])
+    assert ended.stdout == "[]\n", ended.stderr

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from subprocess import CompletedProcess, run
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples.tokenized import sides_of
+from tests.jobs.command_line import run_command, run_python
 
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.data.text.open_lines import Lines, TextPart, cut, read_blocks
@@ -110,7 +111,7 @@ tempfile.tempdir = "/missing"
 with open_pool(Recipe(Tokenizer()), n_workers=2):
     pass
 """
-    ended = run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    ended = run_python(program)
     assert (
         "RunError: worker processes cannot be started: No such file or directory; set TMPDIR "
         in (ended.stderr)
@@ -127,12 +128,8 @@ def test_a_dead_worker_is_reported() -> None:
 
 def in_temporary_folder(folder: Path, source: Path, output: Path) -> CompletedProcess[str]:
     """Preprocessing with two workers where TMPDIR names a folder."""
-    called = "import sys; from dynapipe_hpc.cli.main import main; sys.exit(main(sys.argv[1:]))"
-    command = [sys.executable, "-c", called, "preprocess", str(source), str(output)]
-    environment = {**os.environ, "TMPDIR": str(folder)}
-    return run(
-        [*command, "--workers", "2"], env=environment, capture_output=True, text=True, check=False
-    )
+    command = (sys.executable, "-m", "dynapipe_hpc", "preprocess", source, output)
+    return run_command(*command, "--workers", "2", variables={"TMPDIR": str(folder)})
 
 
 def test_a_long_path_of_temporary_files_is_no_obstacle(tmp_path: Path) -> None:

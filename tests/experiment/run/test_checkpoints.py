@@ -1,11 +1,10 @@
 """Checkpoints one after the other on a rank; tests/mpi has those of several."""
 
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from tests.jobs.command_line import run_python
 from tests.mpi.test_checkpoints import Training
 
 from dynapipe_hpc.data.errors import RunError
@@ -85,7 +84,5 @@ print("goes on")
 
 
 def test_a_request_that_comes_twice_does_not_end_a_run_that_stops() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", ASKED_TWICE], capture_output=True, text=True, check=False
-    )
+    ended = run_python(ASKED_TWICE)
     assert (ended.returncode, ended.stdout) == (0, "goes on\n"), ended.stderr

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.examples.example_runs import record, write_run
+from tests.jobs.command_line import run_command
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.run.explain_run import EndRecord, explain_run, live_view
@@ -183,14 +184,8 @@ def test_a_damaged_record_is_named(run: Path, text: str) -> None:
 @pytest.mark.parametrize("verb", ["explain", "watch"])
 def test_a_run_is_explained_where_there_is_no_mpi(run: Path, verb: str) -> None:
     """As on many login nodes."""
-    told = subprocess.run(
-        [sys.executable, "-m", "dynapipe_hpc", verb, str(run)],
-        env={**os.environ, "MPI4PY_LIBMPI": "none.so"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    command = (sys.executable, "-m", "dynapipe_hpc", verb, run)
+    told = run_command(*command, variables={"MPI4PY_LIBMPI": "none.so"})
     assert "MPI" not in told.stderr
     assert "5" in told.stdout
 
