@@ -74,25 +74,19 @@ def test_plans_without_backward_passes_are_an_evaluation(pipeline: list[RankPlan
         check_plans([replace(plan, replica=0) for plan in plans_of_grid(early, 2)])
 
 
-def test_replicas_have_micro_batches_of_their_own(
-    pipeline: list[RankPlan], second_pipeline: list[RankPlan]
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"iteration": 3}, r"belong to different iterations: \[0, 3\]"),
+        ({"rank": 0}, r"a rank has two plans: \[0, 0\]"),
+        ({"stage": 2}, r"replica 0 has plans for stages \[0, 2\]"),
+    ],
+)
+def test_plans_of_an_iteration_are_one_of_each_stage(
+    pipeline: list[RankPlan], changes: dict[str, Any], message: str
 ) -> None:
-    check_plans([*pipeline, *second_pipeline])
-
-
-def test_iterations_do_not_mix(pipeline: list[RankPlan]) -> None:
-    with pytest.raises(PlanError, match=r"belong to different iterations: \[0, 3\]"):
-        check_plans([pipeline[0], replace(pipeline[1], iteration=3)])
-
-
-def test_a_rank_has_one_plan(pipeline: list[RankPlan]) -> None:
-    with pytest.raises(PlanError, match=r"a rank has two plans: \[0, 0\]"):
-        check_plans([pipeline[0], replace(pipeline[1], rank=0)])
-
-
-def test_no_stage_is_missing(pipeline: list[RankPlan]) -> None:
-    with pytest.raises(PlanError, match=r"replica 0 has plans for stages \[0, 2\]"):
-        check_plans([pipeline[0], replace(pipeline[1], stage=2)])
+    with pytest.raises(PlanError, match=message):
+        check_plans([pipeline[0], replace(pipeline[1], **changes)])
 
 
 def test_replicas_have_equally_many_stages(pipeline: list[RankPlan]) -> None:

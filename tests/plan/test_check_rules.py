@@ -55,15 +55,7 @@ def check(middle: str, limit: int = 1000) -> None:
         ("g0<6@2", "g0<6@0", "slot 0 is in use until B0", "[g0<6@0]"),
         ("a0>! B0 g0>4 g1<6@0", "a0>! g1<6@0 B0 g0>4", "slot 0 is in use until B0", ""),
         ("B0", "I0", "a plan must split all backward passes of its rank or none", "[B1]"),
-    ],
-)
-def test_a_broken_rule_is_named_and_shown(old: str, new: str, problem: str, shown: str) -> None:
-    assert_refused(RIGHT, old, new, problem, shown)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "problem", "shown"),
-    [
+        # Of a rank whose backward passes are split.
         ("W1 ", "", "this needs W1 before", "[reduce] step"),
         ("I0 g0>4 W0", "W0 I0 g0>4", "this needs I0 before", "a0>! [W0] I0"),
         ("I1 g1>4", "g1>4 I1", "this needs I1 before", "a1>! [g1>4] I1"),
@@ -72,10 +64,9 @@ def test_a_broken_rule_is_named_and_shown(old: str, new: str, problem: str, show
         ("W0 g1<6@0", "g1<6@0 W0", "slot 0 is in use until W0", "[g1<6@0] W0"),
     ],
 )
-def test_a_broken_rule_of_split_passes_is_named_and_shown(
-    old: str, new: str, problem: str, shown: str
-) -> None:
-    assert_refused(SPLIT, old, new, problem, shown)
+def test_a_broken_rule_is_named_and_shown(old: str, new: str, problem: str, shown: str) -> None:
+    grid = SPLIT if "W" in old or "I" in old else RIGHT
+    assert_refused(grid, old, new, problem, shown)
 
 
 def assert_refused(right: str, old: str, new: str, problem: str, shown: str) -> None:

@@ -2,14 +2,17 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.planner.batch.order import halved, order_samples, orders, tour
 
+MANY = np.random.default_rng(0).integers(1, 2000, 64).tolist()
+
 
 @given(st.lists(st.integers(1, 2000), min_size=1, max_size=130))
+@example(MANY)
 def test_halves_and_quarters_of_an_order_have_about_as_many_tokens(lengths: list[int]) -> None:
     samples = order_samples([Sample(i, n - 1, 1) for i, n in enumerate(lengths)])
     ordered = halved(samples)
@@ -19,15 +22,7 @@ def test_halves_and_quarters_of_an_order_have_about_as_many_tokens(lengths: list
     for n_parts in (2, 4):
         shares = tokens[-1] * np.arange(1, n_parts) / n_parts
         beside = np.abs(tokens[:, None] - shares).min(axis=0)
-        assert (beside <= max(lengths)).all()
-
-
-def test_quarters_of_many_samples_are_about_equal() -> None:
-    lengths = np.random.default_rng(0).integers(1, 2000, 64).tolist()
-    samples = order_samples([Sample(i, n - 1, 1) for i, n in enumerate(lengths)])
-    tokens = np.cumsum([0, *(sample.tokens for sample in halved(samples))])
-    quarters = tokens[-1] * np.array([1, 2, 3]) / 4
-    assert np.abs(tokens[:, None] - quarters).min(axis=0).max() <= 20
+        assert (beside <= (20 if lengths is MANY else max(lengths))).all()
 
 
 PAIRS = st.lists(st.tuples(st.integers(0, 99), st.integers(1, 99)), min_size=1, max_size=30)
