@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.examples.tokenized import write_samples
 from tests.jobs.command_line import finish, run_command, run_python
-from tests.jobs.tiny_experiment import tiny_experiment
+from tests.jobs.tiny_experiment import write_tiny_experiment
 
 from dynapipe_hpc import __version__
 from dynapipe_hpc.architecture.lora import Lora
@@ -21,7 +20,6 @@ from dynapipe_hpc.cli.progress import share_progress, time_left
 from dynapipe_hpc.data.did_you_mean import OF_OTHER_TOOLS
 from dynapipe_hpc.data.text.record_fields import RecordFormat
 from dynapipe_hpc.experiment.config_keys import _names as known_keys
-from dynapipe_hpc.experiment.load import to_toml
 
 ROOT = Path(__file__).parents[2]
 
@@ -157,11 +155,7 @@ for arguments in json.loads(sys.argv[1]):
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with a configuration for one rank and its dataset."""
-    write_samples(tmp_path / "x.h5", [([1] * 20, [9], "long")] * 40)
-    text = to_toml(tiny_experiment()).replace("none.h5", "x.h5")
-    (tmp_path / "config.toml").write_text(text)
-    return tmp_path
+    return write_tiny_experiment(tmp_path)
 
 
 def run_program(folder: Path, commands: Sequence[Sequence[str]]) -> list[tuple[int, bool, str]]:

@@ -5,12 +5,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from tests.examples.tokenized import write_samples
 from tests.jobs.refused_packages import run_without
-from tests.jobs.tiny_experiment import tiny_experiment
+from tests.jobs.tiny_experiment import write_tiny_experiment
 
 from dynapipe_hpc.data.extras import EXTRA_OF
-from dynapipe_hpc.experiment.load import to_toml
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -42,11 +40,8 @@ def brought_by(extra: str) -> set[str]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with a dataset, its configuration and a file of lengths."""
-    write_samples(tmp_path / "x.h5", [([1] * 20, [9], "long")] * 40)
-    text = to_toml(tiny_experiment()).replace("none.h5", "x.h5")
-    (tmp_path / "config.toml").write_text(text)
     (tmp_path / "lengths.json").write_text(json.dumps({"batches": [[5, 32, 9, 17]]}))
-    return tmp_path
+    return write_tiny_experiment(tmp_path)
 
 
 def test_planning_depends_on_no_package_of_an_extra() -> None:

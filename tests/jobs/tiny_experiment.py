@@ -1,6 +1,11 @@
 """An experiment that one can build without files."""
 
+from pathlib import Path
+
+from tests.examples.tokenized import write_samples
+
 from dynapipe_hpc.experiment.config import ExperimentConfig
+from dynapipe_hpc.experiment.load import to_toml
 
 
 def tiny_experiment(n_stages: int = 1, n_replicas: int = 1, n_shards: int = 1) -> ExperimentConfig:
@@ -26,6 +31,14 @@ def tiny_experiment(n_stages: int = 1, n_replicas: int = 1, n_shards: int = 1) -
             "training": {"iterations": 1},
         }
     )
+
+
+def write_tiny_experiment(folder: Path) -> Path:
+    """Writes the configuration of one rank and its dataset into a folder, which is returned."""
+    dataset = write_samples(folder / "x.h5", [([1] * 20, [9], "long")] * 40)
+    text = to_toml(tiny_experiment()).replace("none.h5", str(dataset))
+    (folder / "config.toml").write_text(text)
+    return folder
 
 
 def tiny_t5_experiment(n_stages: int = 1, n_replicas: int = 1) -> ExperimentConfig:

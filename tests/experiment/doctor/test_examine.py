@@ -9,11 +9,10 @@ from tests.examples.measured_layers import linear_table
 from tests.examples.tokenized import write_samples
 from tests.jobs.asked_doctor import ALONE, ask
 from tests.jobs.lock_processes import holding
-from tests.jobs.tiny_experiment import tiny_experiment
+from tests.jobs.tiny_experiment import tiny_experiment, write_tiny_experiment
 
 from dynapipe_hpc.experiment.doctor.examine import check_devices, check_folder, examine
 from dynapipe_hpc.experiment.doctor.finding import Case, Level
-from dynapipe_hpc.experiment.load import to_toml
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.planner.cost.table.profile_file import write_table
 from dynapipe_hpc.planner.cost.table.profile_table import fingerprint_of
@@ -24,11 +23,7 @@ Output = pytest.CaptureFixture[str]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with a configuration that can be used, and its dataset."""
-    dataset = write_samples(tmp_path / "x.h5", [([1] * 20, [9], "long")] * 40)
-    text = to_toml(tiny_experiment()).replace("none.h5", str(dataset))
-    (tmp_path / "config.toml").write_text(text)
-    return tmp_path
+    return write_tiny_experiment(tmp_path)
 
 
 def problems(said: Output) -> list[str]:
