@@ -18,7 +18,7 @@ from tests.examples.training_case import (
     UNEVEN_T5_SHAPE,
     name_of,
 )
-from tests.jobs.local_shards import of_stream
+from tests.jobs.local_shards import OneOf, of_stream
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -45,7 +45,7 @@ from dynapipe_hpc.models.sharding.sharded_linear import (
     TokenEmbedding,
     residual_stream,
 )
-from dynapipe_hpc.models.sharding.shards import OneShard, Shards
+from dynapipe_hpc.models.sharding.shards import Shards
 from dynapipe_hpc.models.t5 import (
     AttentionMasks,
     BothMasks,
@@ -62,20 +62,6 @@ FEW_NUMBERS = 12
 WIDE_VOCABULARY = 301
 LORA_RANK = 3
 WIDE = {"hidden_size": 48, "vocab_size": WIDE_VOCABULARY}
-
-
-class OneOf(OneShard):
-    """The first of a number of shards, none of which waits for another."""
-
-    def __init__(self, n_shards: int, *, sequence_parallel: bool = False) -> None:
-        self.n_shards = n_shards
-        self.sequence_parallel = sequence_parallel
-
-    def sum_own_over_shards(self, values: Tensor) -> Tensor:
-        return values.chunk(self.n_shards)[0].clone()
-
-    def gather_over_shards(self, values: Tensor) -> Tensor:
-        return torch.cat([values] * self.n_shards)
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,13 @@
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
-from tests.examples.training_case import UNEVEN_SHAPE, UNEVEN_T5_SHAPE
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
-from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER
-from dynapipe_hpc.architecture.t5 import DECODER, DECODER_SIDE, ENCODER, ENCODER_SIDE
+from dynapipe_hpc.architecture.part import EMBEDDING, HEAD
+from dynapipe_hpc.architecture.t5 import DECODER_SIDE, ENCODER_SIDE
 from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.models.family import family_of
-from dynapipe_hpc.models.sharding.shards import OneShard
 
 MODELS = Path(__file__).parents[2] / "configs" / "models"
 
@@ -74,31 +71,3 @@ def test_all_parameters_of_a_t5_are_counted(name: str) -> None:
     layers = range(shape.n_all_layers)
     whole = family_of(small)(small, layers, first=True, last=True, dtype=torch.float32)
     assert sum(p.numel() for p in whole.parameters()) == n_parameters(small)
-
-
-@dataclass
-class OneOf(OneShard):
-    """A shard that computes nothing."""
-
-    shard: int
-    n_shards: int
-
-
-@pytest.mark.parametrize("shape", [UNEVEN_SHAPE, UNEVEN_T5_SHAPE], ids=lambda s: s.family)
-@pytest.mark.parametrize("n_shards", [1, 2, 3])
-def test_a_shard_is_counted_with_what_fills_up_its_vocabulary(
-    shape: ModelShape, n_shards: int
-) -> None:
-    held = shape.parts(n_shards)
-    parts, layers = (
-        {kind: part.parameters for kind, part in held.items()},
-        range(shape.n_all_layers),
-    )
-    sides = {ENCODER: 1, DECODER: 1, ENCODER_SIDE: 0, DECODER_SIDE: 0, LAYER: 1}
-    counted = sum(n * sides.get(kind, 0) for kind, n in parts.items()) * shape.n_layers
-    counted += sum(parts.get(side, 0) for side in (ENCODER_SIDE, DECODER_SIDE))
-    counted += parts[HEAD] + (0 if shape.has_target_rows else parts[EMBEDDING])
-    for shard in range(n_shards):
-        shards = OneOf(shard, n_shards)
-        module = family_of(shape)(shape, layers, first=True, last=True, shards=shards)
-        assert sum(p.numel() for p in module.parameters()) == counted

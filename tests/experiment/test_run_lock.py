@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from mpi4py import MPI
-from tests.jobs.lock_processes import HELD, holding, start_ready, tell
+from tests.jobs.lock_processes import HELD, holding, leave_lock, start_ready, tell
 
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.experiment.run_lock import RunLock, locked
@@ -25,16 +25,6 @@ def take(folder: Path) -> RunLock:
     lock = RunLock(folder, patience_s=PATIENCE_S)
     lock.acquire()
     return lock
-
-
-def leave_lock(folder: Path, **changes: Any) -> Path:
-    """The lock of a process on another host, which this one cannot see."""
-    process = {"boot": "that of n9", "names": "pid:[1]", "pid": 12, "started": "34"}
-    facts = {"host": "n9", "job": "Slurm job 7", "since": "2026-01-02 03:04:05 UTC"}
-    path = folder / ".lock" / "0.json"
-    path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({**facts, "process": process, **changes}))
-    return path
 
 
 def touching(path: Path) -> Callable[[], None]:

@@ -6,6 +6,7 @@ Each prints "ready" and waits for a line. One that holds then prints "held", or 
 gives the lock back when standard input ends. One that churns has it taken many times.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.run_lock import RunLock
@@ -52,6 +54,16 @@ def holding(folder: Path) -> "Iterator[subprocess.Popen[str]]":
         assert process.stdout is not None
         assert process.stdout.readline() == HELD
         yield process
+
+
+def leave_lock(folder: Path, **changes: Any) -> Path:
+    """Writes the lock of a process on another host, which this one cannot see."""
+    process = {"boot": "that of n9", "names": "pid:[1]", "pid": 12, "started": "34"}
+    facts = {"host": "n9", "job": "Slurm job 7", "since": "2026-01-02 03:04:05 UTC"}
+    path = folder / ".lock" / "0.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({**facts, "process": process, **changes}))
+    return path
 
 
 def hold(folder: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from tests.examples.run_stage import run_stage
 from tests.examples.training_case import name_of
+from tests.jobs.local_shards import OneOf
 from torch import Tensor
 from torch.autograd import Function
 from torch.nn import functional
@@ -23,7 +24,6 @@ from dynapipe_hpc.models.batch import Batch, Labels
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.live_memory import LiveMemory
 from dynapipe_hpc.models.rotary import Angles
-from dynapipe_hpc.models.sharding.shards import OneShard
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.analytic import analytic_cost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
@@ -163,25 +163,12 @@ def batch_of(sizes: Sizes) -> Batch:
     return replace(rows_of(sizes.targets), source=replace(inputs, lengths=ids(sizes.rows)))
 
 
-class OneOf(OneShard):
-    """The first shard of a stage, which finds the others to hold what it does."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.n_shards = cluster.n_shards
-        self.sequence_parallel = cluster.sequence_parallel
-
-    def sum_own_over_shards(self, values: Tensor) -> Tensor:
-        return values.chunk(self.n_shards)[0].clone()
-
-    def gather_over_shards(self, values: Tensor) -> Tensor:
-        return torch.cat([values] * self.n_shards)
-
-
 ALONE = Cluster(device_memory_bytes=1)
 
 
 def stage_of(shape: ModelShape, cluster: Cluster = ALONE) -> StageOfFamily:
-    layers, shards = range(shape.n_all_layers), OneOf(cluster)
+    layers = range(shape.n_all_layers)
+    shards = OneOf(cluster.n_shards, sequence_parallel=cluster.sequence_parallel)
     return family_of(shape)(
         shape, layers, first=True, last=True, shards=shards, dtype=torch.bfloat16, device=META
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.examples.example_runs import record, write_run
 from tests.jobs.command_line import run_command
+from tests.jobs.lock_processes import leave_lock
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.run.explain_run import EndRecord, explain_run, live_view
@@ -83,16 +84,6 @@ def test_a_run_that_is_gone_without_a_word_was_killed(run: Path) -> None:
     assert lines[0].startswith("killed: the run is gone, and no rank said why")
 
 
-def lock_of_another_host(run: Path, silent_s: float) -> None:
-    process = {"boot": "that of n9", "names": "pid:[1]", "pid": 12, "started": "34"}
-    facts = {"host": "n9", "job": "", "since": "2026-01-02 03:04:05 UTC", "process": process}
-    path = run / ".lock" / "0.json"
-    path.parent.mkdir()
-    path.write_text(json.dumps(facts))
-    touched_s = time.time() - silent_s
-    os.utime(path, (touched_s, touched_s))
-
-
 @pytest.mark.parametrize(
     ("silent_s", "told"),
     [(3, "still running: process 12 on n9"), (300, "no sign of life for 5m00: process 12 on n9")],
@@ -100,7 +91,8 @@ def lock_of_another_host(run: Path, silent_s: float) -> None:
 def test_a_run_on_another_host_lives_if_it_gives_signs(
     run: Path, silent_s: float, told: str
 ) -> None:
-    lock_of_another_host(run, silent_s)
+    touched_s = time.time() - silent_s
+    os.utime(leave_lock(run, job=""), (touched_s, touched_s))
     assert explain_run(run).startswith(told)
 
 
