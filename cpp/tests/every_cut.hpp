@@ -93,33 +93,7 @@ struct Prices {
     }
 };
 
-/// The windows between the samples behind which a bit of `borders` is set.
-inline Cut every_window_best(const Prices& prices, std::size_t n_samples, unsigned borders,
-                             std::size_t n_ends) {
-    std::vector<Window> windows;
-    for (std::uint32_t first = 0, i = 0; i < n_samples; ++i) {
-        if (i + 1 == n_samples || (borders >> i & 1U) != 0) {
-            windows.push_back(prices.best_mode({first, i + 1 - first, 0}));
-            first = i + 1;
-        }
-    }
-    const std::size_t n_body = windows.size() - std::min(n_ends, windows.size());
-    const auto border = windows.begin() + static_cast<std::ptrdiff_t>(n_body);
-    return {{windows.begin(), border}, {border, windows.end()}};
-}
-
-inline double least_of_every_cut(const Prices& prices, std::size_t n_samples, std::size_t n_ends) {
-    double least_ms = kNever;
-    for (unsigned borders = 0; borders < 1U << (n_samples - 1); ++borders) {
-        const Cut cut = every_window_best(prices, n_samples, borders, n_ends);
-        if (cut.ends.size() == n_ends) {
-            least_ms = std::min(least_ms, prices.cut_ms(cut));
-        }
-    }
-    return least_ms;
-}
-
-/// The same with every mode of every window: all cuts that there are, window by window.
+/// All cuts that there are, in every mode of every window, window by window.
 inline double least_of_every_cut_and_mode(const Prices& prices, std::uint32_t first,
                                           std::size_t n_samples, std::size_t n_ends, Cut& windows) {
     if (first == n_samples) {

@@ -5,62 +5,41 @@
 
 #include "check.hpp"
 #include "dynapipe/search/plan_moves.hpp"
+#include "plan_problem.hpp"
 
 namespace {
 
-using dynapipe::PassCosts;
 using dynapipe::PlanMoves;
 using dynapipe::Replica;
+using plan_problem::kMaxSamples;
+using plan_problem::kSamples;
+using plan_problem::Problem;
 
-constexpr std::size_t kSamples = 30;
-constexpr std::size_t kModes = 2;
-constexpr std::size_t kMaxSamples = 4;
 constexpr std::size_t kTries = 2000;
 
-/// Any window of up to four samples, but that the second mode holds no more than three.
-struct Problem {
-    std::vector<PassCosts> costs = std::vector<PassCosts>(1);
-    std::vector<std::int32_t> cells;
-    std::vector<std::int64_t> spans;
-    std::vector<std::int32_t> row_of_sample;
+/// Windows of the second mode hold no more than three samples.
+Problem with_short_windows() {
+    Problem problem(1);
+    for (std::size_t i = problem.cells.size() / 2; i < problem.cells.size(); ++i) {
+        if (i % kMaxSamples >= 3) {
+            problem.cells[i] = -1;
+        }
+    }
+    return problem;
+}
 
-    Problem() {
-        for (std::size_t mode = 0; mode < kModes; ++mode) {
-            for (std::size_t row = 0; row < kSamples; ++row) {
-                spans.push_back(static_cast<std::int64_t>(cells.size()));
-                spans.push_back(static_cast<std::int64_t>(cells.size() + kMaxSamples));
-                for (std::size_t size = 1; size <= kMaxSamples; ++size) {
-                    const bool fits = row + size <= kSamples && (mode == 0 || size < 4);
-                    cells.push_back(fits ? 0 : -1);
-                }
+bool is_plan(const dynapipe::WindowCosts& costs, const std::vector<Replica>& replicas) {
+    dynapipe::Assignment plan;
+    for (const Replica& replica : replicas) {
+        plan.push_back(replica.windows);
+        for (const dynapipe::Window& window : replica.windows) {
+            if (costs.cell(window.first, window.size, window.mode) < 0) {
+                return false;
             }
         }
-        for (std::size_t i = 0; i < kSamples; ++i) {
-            row_of_sample.push_back(static_cast<std::int32_t>(i));
-        }
     }
-
-    [[nodiscard]] dynapipe::WindowCosts windows() const {
-        return {{costs, 1}, cells, spans, row_of_sample, kModes};
-    }
-
-    [[nodiscard]] bool is_plan(const std::vector<Replica>& replicas) const {
-        std::vector<int> times(kSamples, 0);
-        for (const Replica& replica : replicas) {
-            for (const dynapipe::Window& window : replica.windows) {
-                if (windows().cell(window.first, window.size, window.mode) < 0) {
-                    return false;
-                }
-                for (std::size_t i = window.first; i < window.first + window.size; ++i) {
-                    ++times[i];
-                }
-            }
-        }
-        return std::all_of(times.begin(), times.end(), [](int n) { return n == 1; }) &&
-               std::none_of(replicas.begin(), replicas.end(),
-                            [](const Replica& replica) { return replica.windows.empty(); });
-    }
-};
+    return plan_problem::holds_every_sample_once(plan);
+}
 
 bool are_equal(const std::vector<Replica>& a, const std::vector<Replica>& b) {
     return std::equal(a.begin(), a.end(), b.begin(), b.end(),
@@ -78,7 +57,7 @@ std::vector<Replica> three_replicas() {
 }
 
 void check_move(const PlanMoves::WeightedMove& kind) {
-    const Problem problem;
+    const Problem problem = with_short_windows();
     PlanMoves moves(problem.windows(), 1);
     moves.set_precedences(dynapipe::kPrecedences);
     moves.begin(three_replicas());
@@ -92,7 +71,7 @@ void check_move(const PlanMoves::WeightedMove& kind) {
             continue;
         }
         ++n_made;
-        CHECK(problem.is_plan(moves.replicas()));
+        CHECK(is_plan(problem.windows(), moves.replicas()));
         CHECK(!moves.changed().empty());
         if (n % 2 == 0) {
             moves.undo();
