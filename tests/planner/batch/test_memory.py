@@ -11,12 +11,9 @@ from dynapipe_hpc.data.microbatch import MicroBatch, PaddedRows, Recompute
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import (
     DoesNotFitError,
-    NotMeasuredError,
 )
 from dynapipe_hpc.planner.batch.order import order_samples
 from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError, balance_replicas
-
-ROOMY = Cluster(n_stages=2, device_memory_bytes=10**9)
 
 
 def test_only_a_sample_that_would_not_fit_otherwise_is_recomputed() -> None:
@@ -40,12 +37,6 @@ def test_a_sample_that_no_stage_can_hold_is_named_with_the_way_out() -> None:
         r"or cut long samples with data\.max_tokens",
     ):
         split_samples(samples, cost, Cluster(n_stages=2, device_memory_bytes=1000))
-
-
-def test_a_sample_longer_than_what_was_measured_is_named_apart() -> None:
-    samples = order_samples(samples_of([10, 70]))
-    with pytest.raises(NotMeasuredError, match=r"sample 1 .* of what the cost model knows"):
-        split_samples(samples, linear_cost(longest_row=64), ROOMY)
 
 
 WORK_IS_TOKENS = linear_cost(launch_ms=(0.0, 0.0), token_ms=(0.5, 1.0))
