@@ -1,11 +1,12 @@
-"""Folders of small random models, written without the library that defines them."""
+"""Folders of small random models, written without the library but for names and shapes."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -37,45 +38,15 @@ GATED_T5: Mapping[str, Any] = {**T5, "feed_forward_proj": "gated-gelu"}
 
 def llama_tensors(n_kv_heads: int = 1, *, tied: bool = False) -> dict[str, Tensor]:
     """The tensors of a Llama of one layer."""
-    layer = "model.layers.0"
-    shapes = {
-        "model.embed_tokens.weight": (N_IDS, WIDTH),
-        f"{layer}.input_layernorm.weight": (WIDTH,),
-        f"{layer}.self_attn.q_proj.weight": (WIDTH, WIDTH),
-        f"{layer}.self_attn.k_proj.weight": (n_kv_heads * HEAD, WIDTH),
-        f"{layer}.self_attn.v_proj.weight": (n_kv_heads * HEAD, WIDTH),
-        f"{layer}.self_attn.o_proj.weight": (WIDTH, WIDTH),
-        f"{layer}.post_attention_layernorm.weight": (WIDTH,),
-        f"{layer}.mlp.gate_proj.weight": (INNER, WIDTH),
-        f"{layer}.mlp.up_proj.weight": (INNER, WIDTH),
-        f"{layer}.mlp.down_proj.weight": (WIDTH, INNER),
-        "model.norm.weight": (WIDTH,),
-    }
-    if not tied:
-        shapes["lm_head.weight"] = (N_IDS, WIDTH)
-    return _random(shapes)
+    settings = {**LLAMA, "num_key_value_heads": n_kv_heads}
+    return _tensors_of(settings, left_out=["lm_head"] * tied)
 
 
 def t5_tensors(*, gated: bool = True, head: bool = True) -> dict[str, Tensor]:
     """The tensors of a T5 with one layer on either side."""
-    shapes: dict[str, tuple[int, ...]] = {"shared.weight": (N_IDS, WIDTH)}
-    for side, attentions in (("encoder", ["SelfAttention"]), ("decoder", _OF_DECODER)):
-        layers = f"{side}.block.0.layer"
-        for i, attention in enumerate(attentions):
-            for name in "qkvo":
-                shapes[f"{layers}.{i}.{attention}.{name}.weight"] = (WIDTH, WIDTH)
-            shapes[f"{layers}.{i}.layer_norm.weight"] = (WIDTH,)
-        bias = f"{layers}.0.SelfAttention.relative_attention_bias.weight"
-        shapes[bias] = (32, WIDTH // HEAD)
-        last = len(attentions)
-        for name in ("wi_0", "wi_1") if gated else ("wi",):
-            shapes[f"{layers}.{last}.DenseReluDense.{name}.weight"] = (INNER, WIDTH)
-        shapes[f"{layers}.{last}.DenseReluDense.wo.weight"] = (WIDTH, INNER)
-        shapes[f"{layers}.{last}.layer_norm.weight"] = (WIDTH,)
-        shapes[f"{side}.final_layer_norm.weight"] = (WIDTH,)
-    if head:
-        shapes["lm_head.weight"] = (N_IDS, WIDTH)
-    return _random(shapes)
+    copies = ["encoder.embed_tokens", "decoder.embed_tokens"]
+    left_out = copies if head else [*copies, "lm_head"]
+    return _tensors_of(GATED_T5 if gated else T5, left_out=left_out)
 
 
 def write_model(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Path:
@@ -91,13 +62,15 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     save_file({n: t.contiguous() for n, t in tensors.items()}, path, metadata={"format": "pt"})
 
 
-_OF_DECODER = ["SelfAttention", "EncDecAttention"]
-
-
-def _random(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
+def _tensors_of(settings: Mapping[str, Any], left_out: Sequence[str]) -> dict[str, Tensor]:
+    """Random tensors of the names and shapes of `transformers`."""
+    with torch.device("meta"):
+        config = transformers.AutoConfig.for_model(**settings)
+        weights = getattr(transformers, settings["architectures"][0])(config).state_dict()
     generator = torch.Generator().manual_seed(7)
     return {
-        name: torch.randn(shape, generator=generator) * (0.3 if len(shape) > 1 else 0.1)
-        + (len(shape) == 1)
-        for name, shape in shapes.items()
+        name: torch.randn(each.shape, generator=generator) * (0.3 if each.ndim > 1 else 0.1)
+        + (each.ndim == 1)
+        for name, each in weights.items()
+        if not name.startswith(tuple(left_out))
     }
