@@ -62,15 +62,19 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     save_file({n: t.contiguous() for n, t in tensors.items()}, path, metadata={"format": "pt"})
 
 
-def _tensors_of(settings: Mapping[str, Any], left_out: Sequence[str]) -> dict[str, Tensor]:
-    """Random tensors of the names and shapes of `transformers`."""
+def shapes_of(settings: Mapping[str, Any]) -> dict[str, torch.Size]:
+    """Names and shapes of the tensors that `transformers` gives a model."""
     with torch.device("meta"):
         config = transformers.AutoConfig.for_model(**settings)
         weights = getattr(transformers, settings["architectures"][0])(config).state_dict()
+    return {name: weight.shape for name, weight in weights.items()}
+
+
+def _tensors_of(settings: Mapping[str, Any], left_out: Sequence[str]) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(7)
     return {
-        name: torch.randn(each.shape, generator=generator) * (0.3 if each.ndim > 1 else 0.1)
-        + (each.ndim == 1)
-        for name, each in weights.items()
+        name: torch.randn(shape, generator=generator) * (0.3 if len(shape) > 1 else 0.1)
+        + (len(shape) == 1)
+        for name, shape in shapes_of(settings).items()
         if not name.startswith(tuple(left_out))
     }

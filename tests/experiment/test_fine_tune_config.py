@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.examples.small_models import shapes_of
 from tests.examples.tokenized import write_samples
 from tests.experiment.test_cluster_configs import CONFIGS, estimated, problems
 
@@ -13,13 +14,13 @@ from dynapipe_hpc.experiment.load import load_config
 
 FINE_TUNE = CONFIGS / "experiments" / "llama_3.2_1b_chats.toml"
 PUBLISHED = CONFIGS / "models" / "llama_3.2_1b.toml"
-N_IDS, WIDTH, KEYS, FEED_FORWARD, N_LAYERS = 128_256, 2048, 512, 8192, 16
+N_IDS = 128_256
 CONFIG = {
     "model_type": "llama",
     "architectures": ["LlamaForCausalLM"],
-    "hidden_size": WIDTH,
-    "intermediate_size": FEED_FORWARD,
-    "num_hidden_layers": N_LAYERS,
+    "hidden_size": 2048,
+    "intermediate_size": 8192,
+    "num_hidden_layers": 16,
     "num_attention_heads": 32,
     "num_key_value_heads": 8,
     "head_dim": 64,
@@ -38,17 +39,6 @@ CONFIG = {
     "torch_dtype": "bfloat16",
     "vocab_size": N_IDS,
 }
-LAYER = {
-    "input_layernorm": (WIDTH,),
-    "self_attn.q_proj": (WIDTH, WIDTH),
-    "self_attn.k_proj": (KEYS, WIDTH),
-    "self_attn.v_proj": (KEYS, WIDTH),
-    "self_attn.o_proj": (WIDTH, WIDTH),
-    "post_attention_layernorm": (WIDTH,),
-    "mlp.gate_proj": (FEED_FORWARD, WIDTH),
-    "mlp.up_proj": (FEED_FORWARD, WIDTH),
-    "mlp.down_proj": (WIDTH, FEED_FORWARD),
-}
 
 
 @pytest.fixture
@@ -66,12 +56,11 @@ def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def write_tensors(path: Path) -> None:
     """A file of bfloat16 tensors of the model's names and shapes, which takes no room on disk."""
-    shapes = {"model.embed_tokens.weight": (N_IDS, WIDTH), "model.norm.weight": (WIDTH,)}
-    for k in range(N_LAYERS):
-        shapes |= {f"model.layers.{k}.{name}.weight": shape for name, shape in LAYER.items()}
     header, end = {}, 0
-    for name, shape in shapes.items():
-        start, end = end, end + 2 * int(np.prod(shape))
+    for name, shape in shapes_of(CONFIG).items():
+        if name == "lm_head.weight":  # which is tied
+            continue
+        start, end = end, end + 2 * shape.numel()
         header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": (start, end)}
     text = json.dumps(header).encode()
     with path.open("wb") as file:
