@@ -1,8 +1,6 @@
 """Examples of the README, against the code."""
 
-import contextlib
 import importlib.util
-import io
 import json
 import re
 import tomllib
@@ -16,23 +14,9 @@ from dynapipe_hpc.report.timeline import compare_svg, plan_svg
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-LIBRARY = (ROOT / "docs" / "library.md").read_text(encoding="utf-8")
 METHOD = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
 DEVELOPMENT = {"benchmarks", "dev", "docs", "reference"}
 PICTURES = ROOT / "docs" / "pictures"
-FLAGS = re.MULTILINE | re.DOTALL
-
-
-def test_the_example_prints_what_is_below_it() -> None:
-    _, _, section = LIBRARY.partition("## What a plan says")
-    (example, printed), *_ = re.findall(
-        r"^```python\n(.*?)^```$.*?^```\n(.*?)^```$", section, FLAGS
-    )
-    assert len(list(filter(None, example.splitlines()))) <= 10
-    output = io.StringIO()
-    with contextlib.redirect_stdout(output):
-        exec(compile(example, "library.md", "exec"), {})  # noqa: S102 - our own file
-    assert output.getvalue() == printed
 
 
 def test_the_first_command_plans_as_is_printed_below_it(

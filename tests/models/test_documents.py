@@ -6,9 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dynapipe_hpc.data.microbatch import DenseRows, PackedRow, PaddedRows
+from dynapipe_hpc.data.microbatch import PackedRow
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.models.batch import NO_SAMPLE, IterationTokens, collate, collate_both_sides
+from dynapipe_hpc.models.batch import IterationTokens, collate, collate_both_sides
 from dynapipe_hpc.models.documents import Documents, LengthGroups, padded_lengths, segments_of
 
 CPU = torch.device("cpu")
@@ -122,16 +122,6 @@ SAMPLES = {s.sample_id: s for s in (Sample(1, 2, 1), Sample(2, 0, 2), Sample(3, 
 TOKENS = IterationTokens(SAMPLES, {1: 0.5, 2: 0.25, 3: 0.125}, CountingTokens(), START)
 
 
-def test_a_padded_row_holds_one_sample_and_padding() -> None:
-    batch = collate(PaddedRows((1, 2), 4), TOKENS)
-    assert batch.tokens is not None
-    assert batch.labels is not None
-    assert batch.tokens.tolist() == [[START, 10, 11, START], [START, 25, START, START]]
-    assert batch.labels.ids.tolist() == [[10, 11, 15, START], [25, 26, START, START]]
-    assert batch.labels.weights.tolist() == [[0, 0, 0.5, 0], [0.25, 0.25, 0, 0]]
-    assert batch.labels.sample_ids.tolist() == [[1, 1, 1, NO_SAMPLE], [2, 2, NO_SAMPLE, NO_SAMPLE]]
-
-
 def test_a_packed_row_may_hold_a_sample_twice_as_profiles_do() -> None:
     batch = collate(PackedRow((1, 1), 8, (0, 3, 6)), TOKENS)
     assert batch.tokens is not None
@@ -141,13 +131,3 @@ def test_a_packed_row_may_hold_a_sample_twice_as_profiles_do() -> None:
     assert source is not None
     assert source.tokens is not None
     assert source.tokens.tolist() == [[10, 11, 10, 11]]
-
-
-def test_a_dense_row_holds_samples_one_after_the_other() -> None:
-    batch = collate(DenseRows(((1, 3, 2),), 8), TOKENS)
-    assert batch.tokens is not None
-    assert batch.labels is not None
-    assert batch.tokens.tolist() == [[START, 10, 11, START, 30, START, 25, START]]
-    assert batch.labels.ids.tolist() == [[10, 11, 15, 30, 35, 25, 26, START]]
-    assert batch.labels.weights.tolist() == [[0, 0, 0.5, 0, 0.125, 0.25, 0.25, 0]]
-    assert batch.labels.sample_ids.tolist() == [[1, 1, 1, 3, 3, 2, 2, NO_SAMPLE]]

@@ -42,14 +42,18 @@ EQUAL = equal_shares(GPT, CLUSTER)
 LENGTHS = [12, 512, 37, 90, 33, 250, 8, 61]
 
 
-def test_the_plans_are_those_of_a_configuration() -> None:
+def test_the_plans_are_those_of_a_configuration_with_and_without_effort() -> None:
     cost = AnalyticConfig(recompute=("none", "selective", "full"))
-    config = PlannerConfig(cost=cost, batch=DynamicConfig())
-    planner = Planner.from_config(
-        config, cost, GPT, EQUAL, cluster=CLUSTER, max_tokens=GPT.max_tokens
-    )
-    expected = planner.make_plans(0, samples_of(LENGTHS))
-    assert plan_iteration(LENGTHS, GPT, CLUSTER) == expected
+    many, found = range(5, 500, 9), []
+    for effort in (SearchConfig().effort, 0):
+        config = PlannerConfig(cost=cost, batch=DynamicConfig(), search={"effort": effort})
+        planner = Planner.from_config(
+            config, cost, GPT, EQUAL, cluster=CLUSTER, max_tokens=GPT.max_tokens
+        )
+        found.append(plan_iteration(many, GPT, CLUSTER, effort=effort))
+        assert found[-1] == planner.make_plans(0, samples_of(many))
+    assert found[0] != found[1]
+    assert found[0] == plan_iteration(many, GPT, CLUSTER)
 
 
 def test_packed_rows_may_be_longer_than_a_sample_may_be() -> None:
@@ -57,18 +61,6 @@ def test_packed_rows_may_be_longer_than_a_sample_may_be() -> None:
     plans = plan_iteration(LENGTHS, GPT, CLUSTER, batch=batch)
     check_plans(plans)
     assert {m.row_tokens for p in plans for m in p.microbatches} == {1024}
-
-
-def test_without_effort_the_best_batch_rule_is_taken() -> None:
-    cost = AnalyticConfig(recompute=("none", "selective", "full"))
-    config = PlannerConfig(cost=cost, batch=DynamicConfig(), search=SearchConfig(effort=0))
-    planner = Planner.from_config(
-        config, cost, GPT, EQUAL, cluster=CLUSTER, max_tokens=GPT.max_tokens
-    )
-    many = range(5, 500, 9)
-    found = plan_iteration(many, GPT, CLUSTER, effort=0)
-    assert found == planner.make_plans(0, samples_of(many))
-    assert found != plan_iteration(many, GPT, CLUSTER)
 
 
 def test_pairs_of_a_t5_have_rows_on_both_sides() -> None:

@@ -188,13 +188,3 @@ def test_a_text_alone_is_all_trained(tmp_path: Path, text: str) -> None:
 
 def pieces(ids: list[int]) -> str:
     return "".join(PIECES[n] for n in ids)
-
-
-def test_no_second_blank_is_before_an_answer(file: Path) -> None:
-    tokenizer = load_tokenizer(read_tokenizer([file]))
-    pair = {"chosen": "b: a b", "rejected": "b: a a"}
-    found = [pieces(ids) for ids in samples(pair, tokenizer, RecordFormat.PREFERENCES)]
-    assert found == ["▁b:▁a", "▁b</s>", "▁a</s>"]
-    pair = {"inputs": "b:", "targets": " a"}
-    found = [pieces(ids) for ids in samples(pair, tokenizer, RecordFormat.PAIRS)]
-    assert found == ["▁b:", "▁a</s>"]
