@@ -36,18 +36,6 @@ from dynapipe_hpc.report.table import text_table
 from dynapipe_hpc.report.timeline import IterationTimeline, timeline_of
 from dynapipe_hpc.report.work_shares import PassShares, WorkShares
 
-
-def test_a_run_is_read_back_as_it_was_written(tmp_path: Path) -> None:
-    records = [record(0, loss=2.5), record(1, loss=1 / 3, waited_ms=1e-9)]
-    folder = RunFolder.create(tmp_path / "runs" / "x", "a = 1\n", {"host": "n1", "cores": 4})
-    for line in records:
-        folder.add(line)
-    found = RunFolder.open(tmp_path / "runs" / "x")
-    assert list(found.records()) == records
-    assert (found.name, found.config) == ("x", "a = 1\n")
-    assert found.machine == {"host": "n1", "cores": 4}
-
-
 UNFINISHED = f"{0xABC:016x}.partial"
 
 
