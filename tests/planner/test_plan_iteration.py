@@ -42,7 +42,7 @@ EQUAL = equal_shares(GPT, CLUSTER)
 LENGTHS = [12, 512, 37, 90, 33, 250, 8, 61]
 
 
-def test_the_plans_are_those_of_a_configuration_with_and_without_effort() -> None:
+def test_the_plans_are_those_of_a_configuration() -> None:
     cost = AnalyticConfig(recompute=("none", "selective", "full"))
     many, found = range(5, 500, 9), []
     for effort in (SearchConfig().effort, 0):
