@@ -5,14 +5,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import h5py
 import pytest
 from tests.bad_input.good import PARAMETERS, PROFILES
 from tests.examples.any_decoders import saved_decoder
 from tests.examples.example_runs import write_run
+from tests.examples.measured_layers import linear_table
 from tests.examples.tokenized import write_samples
 
 from dynapipe_hpc.cli.main import main
-from dynapipe_hpc.planner.cost.table.profile_file import read_table
+from dynapipe_hpc.planner.cost.table.checksum import checksum_of
+from dynapipe_hpc.planner.cost.table.profile_file import read_table, write_table
 
 
 def inspected(folder: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -136,3 +139,17 @@ def test_writing_run_folders_loads_nothing_heavy(heavy: str) -> None:
         f"sys.exit({heavy!r} in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_cost_table_is_verified_if_it_has_a_checksum(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.h5"
+    write_table(linear_table(), path)
+    assert main(["inspect", str(path), "--verify"]) == 0
+    verified = f"\nverified, checksum of the costs {checksum_of(read_table(path))}"
+    assert verified in capsys.readouterr().out
+    with h5py.File(path, "r+") as file:
+        del file.attrs["checksum"]
+    assert main(["inspect", str(path), "--verify"]) == 2
+    assert "x.h5: has no checksum, as tables of older versions" in capsys.readouterr().err

@@ -3,7 +3,7 @@
 from tests.mutants.mutant import of
 
 HUGGINGFACE = (
-    *of("training/huggingface/read_weights.py", "tests/training/huggingface/test_read_weights.py",
+    *of("training/huggingface/read_weights.py", "tests/training/huggingface/test_import_export.py",
         ("    if compares_copies:\n", "    if not compares_copies:\n",
          "a run begins with copies that differ",
          "copies_that_differ_are_refused_where_they_are_compared"),

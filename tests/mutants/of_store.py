@@ -34,7 +34,7 @@ STORE = (
          "self._window.Rput(block, owner, offset)", "blocks overwrite each other"),
         ("self._window.Rget(block, owner, offset + start)",
          "self._window.Rget(block, owner, offset)", "all blocks are the first")),
-    *of("store/mpi.py", "tests/store/test_host_memory.py",
+    *of("store/mpi.py", "tests/store/test_mpi.py",
         ("if window.model != MPI.WIN_UNIFIED:", "if False:",
          "a memory model with a second copy is accepted", "memory_that_mpi_copies_is_refused")),
 )  # fmt: skip

@@ -1,12 +1,15 @@
-"""The plan store over MPI: its layout, outbox and pauses."""
+"""The plan store over MPI: its layout, outbox, pauses and memory."""
 
 import time
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from mpi4py import MPI
 
 import dynapipe_hpc.store.mpi as mpi_memory
-from dynapipe_hpc.store.mpi import MpiMemory, poll
+from dynapipe_hpc.data.errors import RunError
+from dynapipe_hpc.store.mpi import HostMemory, MpiMemory, check_unified, poll
 from dynapipe_hpc.store.ring_layout import HEADER, WORD, Hosts, MessageKind, Outbox, RingLayout
 
 
@@ -161,3 +164,17 @@ def test_ranks_are_numbered_within_their_host() -> None:
     hosts = Hosts((0, 1, 0, 1, 1))
     assert hosts.ranks_of == {0: [0, 2], 1: [1, 3, 4]}
     assert [hosts.place_of[rank] for rank in range(5)] == [0, 0, 1, 1, 2]
+
+
+def test_bytes_of_a_host_are_read_as_written() -> None:
+    memory = HostMemory(MPI.Intracomm(MPI.COMM_SELF.Dup()), 32)
+    memory.part(0)[:] = bytes(32)
+    memory.write(0, 16, b"ten bytes.")
+    assert memory.read(0, 15, 12) == b"\0ten bytes.\0"
+    memory.close()
+
+
+def test_memory_that_mpi_copies_is_refused() -> None:
+    window: Any = SimpleNamespace(model=MPI.WIN_SEPARATE)
+    with pytest.raises(RunError, match=r"a second copy of memory that ranks share .* OMPI_MCA_osc"):
+        check_unified(window)

@@ -1,9 +1,13 @@
+"""The doctor: its findings about a machine, a network, devices and a configuration."""
+
 import re
+import socket
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
+import torch
 from mpi4py import MPI
 from tests.examples.measured_layers import linear_table
 from tests.examples.tokenized import write_samples
@@ -11,8 +15,13 @@ from tests.jobs.asked_doctor import ALONE, ask
 from tests.jobs.lock_processes import holding
 from tests.jobs.tiny_experiment import tiny_experiment, write_tiny_experiment
 
-from dynapipe_hpc.experiment.doctor.examine import check_devices, check_folder, examine
-from dynapipe_hpc.experiment.doctor.finding import Case, Level
+from dynapipe_hpc.experiment.doctor.examine import (
+    check_devices,
+    check_folder,
+    check_network,
+    examine,
+)
+from dynapipe_hpc.experiment.doctor.finding import Case, Finding, Level, lines, merged
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.planner.cost.table.profile_file import write_table
 from dynapipe_hpc.planner.cost.table.profile_table import fingerprint_of
@@ -244,3 +253,84 @@ def test_a_run_folder_below_a_file_is_a_problem(folder: Path, capsys: Output) ->
     assert not ask(folder, output="x.h5/run")
     (problem,) = problems(capsys)
     assert re.match("writing PROBLEM: .*x.h5: Not a directory; name another folder", problem)
+
+
+TOTAL_BYTES, FREE_BYTES = 42_400_000_000, 42_000_000_000
+
+
+def test_only_the_gpu_of_the_rank_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "A100")
+    # Asking for another's would make a context there: it is not in the list.
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda i: [(FREE_BYTES, TOTAL_BYTES)][i])
+    found = list(check_devices(Case(ALONE, ALONE, Path("runs"))))
+    assert found == [Finding("GPU 0", "A100, 42.4 GB, 42.0 GB free")]
+
+
+CASE = Case(ALONE, ALONE, Path("runs"))
+
+
+@pytest.fixture
+def slingshot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A host on Slingshot; a folder in which libraries are found."""
+    monkeypatch.setattr(socket, "if_nameindex", lambda: [(1, "lo"), (2, "hsn0"), (3, "hsn1")])
+    monkeypatch.setenv("LD_LIBRARY_PATH", f":{tmp_path / 'none'}:{tmp_path}")
+    monkeypatch.delenv("NCCL_NET_PLUGIN", raising=False)
+    return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def plain_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MPICH_GPU_SUPPORT_ENABLED", raising=False)
+
+
+def test_a_host_on_slingshot_without_a_plugin_is_warned_of_tcp(slingshot: Path) -> None:
+    (plugin,) = check_network(CASE)
+    assert plugin.level is Level.WARNING
+    assert "would use TCP" in plugin.text
+    assert slingshot.is_dir()
+
+
+@pytest.mark.parametrize("name", ["libnccl-net.so", "libnccl-net-ofi.so", "librccl-net.so.0"])
+def test_a_plugin_in_the_path_of_libraries_is_named(slingshot: Path, name: str) -> None:
+    (slingshot / name).touch()
+    (plugin,) = check_network(CASE)
+    assert plugin.level is Level.FACT
+    assert plugin.text == str(slingshot / name)
+
+
+@pytest.mark.parametrize(("value", "is_warned_of"), [("1", True), ("0", False), ("", False)])
+def test_mpi_that_handles_memory_of_gpus_is_a_warning(
+    value: str, is_warned_of: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "if_nameindex", lambda: [(1, "lo")])
+    monkeypatch.setenv("MPICH_GPU_SUPPORT_ENABLED", value)
+    findings = list(check_network(CASE))
+    assert [finding.level for finding in findings] == [Level.WARNING] * is_warned_of
+    assert all("can deadlock with NCCL; set it to 0" in each.text for each in findings)
+
+
+def test_what_all_ranks_say_is_said_once() -> None:
+    found = [[Finding("torch", "2.0"), Finding("GPUs", "none")]] * 4
+    assert merged(found) == [Finding("torch", "2.0"), Finding("GPUs", "none")]
+
+
+def test_ranks_that_differ_are_named() -> None:
+    found = [[Finding("torch", "2.0"), Finding("GPUs", "none")]] * 2
+    found.append([Finding("torch", "1.0", Level.PROBLEM), Finding("GPUs", "none")])
+    assert merged(found) == [
+        Finding("torch", "2.0 (ranks 0, 1)"),
+        Finding("torch", "1.0 (rank 2)", Level.PROBLEM),
+        Finding("GPUs", "none"),
+    ]
+
+
+def test_what_one_rank_says_of_its_host_stands_alone() -> None:
+    found = [[Finding("memory of a", "1 GB")], [], [Finding("memory of b", "2 GB")], []]
+    assert merged(found) == [Finding("memory of a", "1 GB"), Finding("memory of b", "2 GB")]
+
+
+def test_a_section_has_its_subjects_in_a_column() -> None:
+    findings = [Finding("ABI", "own"), Finding("threads", "single", Level.PROBLEM)]
+    assert list(lines("MPI", findings)) == ["MPI", "  ABI      own", "  threads  PROBLEM: single"]

@@ -1,6 +1,11 @@
+"""Devices of ranks, their kernels, and the channels between them."""
+
+from collections.abc import Callable
+
 import pytest
 import torch
 from mpi4py import MPI
+from tests.examples.kept_communicators import KINDS, check_nothing_is_kept
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.data.errors import InputError
@@ -59,3 +64,8 @@ def test_ranks_meet_without_a_file(
     channels.collectives.sum_within_replica(number)
     assert number.item() == 2
     channels.close()
+
+
+@pytest.mark.parametrize("use", KINDS)
+def test_what_is_closed_keeps_no_communicators(use: Callable[[], None]) -> None:
+    check_nothing_is_kept(use)
