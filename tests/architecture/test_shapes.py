@@ -1,10 +1,8 @@
 """Shapes of models and their placement."""
 
 import pytest
-from tests.examples.training_case import SHAPE, T5_SHAPE
 
 from dynapipe_hpc.architecture.families import shape_from_values
-from dynapipe_hpc.architecture.part import Boundary
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.architecture.rope_scaling import plain_rotations
 
@@ -57,21 +55,6 @@ def test_stages_in_the_middle_take_the_remainder_first(
     placement = Placement.equal_shares(n_layers, n_stages)
     assert placement.layers_per_stage == expected
     assert (placement.n_layers, placement.n_stages) == (n_layers, n_stages)
-
-
-def test_the_ends_of_a_gpt_hold_its_embedding_and_its_head() -> None:
-    assert Placement((3, 1)).parts(SHAPE) == [
-        {"layer": 3, "embedding": 1, "head": 0},
-        {"layer": 1, "embedding": 0, "head": 1},
-    ]
-
-
-def test_a_t5_hands_on_pairs_from_its_first_decoder_layer_on() -> None:
-    rows, pair = Boundary.ROWS, Boundary.PAIR
-    t5 = T5_SHAPE  # three layers on each side
-    assert Placement((2, 1, 2, 1)).boundaries(t5) == [rows, rows, pair, pair]
-    assert Placement((2, 2, 2)).boundaries(t5) == [rows, pair, pair]
-    assert Placement((2, 2)).boundaries(SHAPE) == [rows, rows]
 
 
 LONG = {"type": "longrope", "short_factor": [1], "long_factor": [3]}

@@ -76,10 +76,6 @@ def test_every_verb_that_begins_work_refuses_it(
         assert "no division" not in said.err
 
 
-def test_the_tokenizer_of_the_model_is_accepted(model: Path) -> None:
-    assert opens(config_for(model, preprocessed(model.parent, "--tokenizer", str(model))))
-
-
 def test_a_token_that_another_file_of_the_folder_adds_changes_nothing(model: Path) -> None:
     added = {
         "tokenizer_class": "PreTrainedTokenizerFast",
