@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.bad_input.good import PARAMETERS, PROFILES
-from tests.examples.decoder_shapes import decoder_shapes
-from tests.examples.schedule_text import parse_schedule
+from tests.examples.linear_cost import decoder_shapes
+from tests.examples.stage_costs import parse_schedule
 from tests.examples.tokenized import write_samples
 from tests.jobs.shared_folder import shared_folder
 from tests.jobs.tiny_experiment import tiny_experiment

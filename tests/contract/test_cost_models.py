@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.examples.decoder_shapes import decoder_shapes
 from tests.examples.equal_shares import equal_shares
+from tests.examples.linear_cost import decoder_shapes
 from tests.examples.measured_layers import (
     SHAPE,
     T5_SHAPE,

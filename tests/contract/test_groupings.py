@@ -6,8 +6,7 @@ from itertools import accumulate, pairwise
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from tests.examples.length_samples import samples_of
-from tests.examples.linear_cost import linear_cost
+from tests.examples.linear_cost import linear_cost, samples_of
 
 from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow
 from dynapipe_hpc.data.sample import Sample

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.examples.splits_backward import splits_backward
-from tests.examples.stage_costs import drawn_costs, no_limit, tightest_limit
+from tests.examples.stage_costs import drawn_costs, no_limit, splits_backward, tightest_limit
 from tests.oracles.event_simulation import EventSimulation
 
 from dynapipe_hpc.plan.cluster import Link

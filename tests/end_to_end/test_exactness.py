@@ -6,9 +6,18 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from tests.examples.exact_split import split_samples
-from tests.examples.linear_cost import linear_cost
-from tests.examples.pipeline_training import MODES, assert_equal, gradients, three_steps, train
+from tests.examples.linear_cost import linear_cost, split_samples
+from tests.examples.pipeline_training import (
+    MODES,
+    assert_equal,
+    clusters,
+    each_of,
+    gradients,
+    id_of,
+    spread,
+    three_steps,
+    train,
+)
 from tests.examples.planned_iteration import planned_iteration
 from tests.examples.preference_training import DPO, plain_steps, preference_steps, random_pairs
 from tests.examples.sliced_case import CUTS, sliced_steps
@@ -31,7 +40,6 @@ from tests.examples.training_case import (
     unsplit_gradients,
     unsplit_training,
 )
-from tests.examples.training_clusters import clusters, each_of, id_of, spread
 
 from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.architecture.model_shape import ModelShape

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.examples.preference_pairs import TokenPair, write_pairs
+from tests.examples.checkpoint_weights import different
 from tests.examples.preference_training import answer_log_prob
-from tests.examples.same_tensors import different
-from tests.examples.tokenized import write_samples
+from tests.examples.tokenized import TokenPair, write_pairs, write_samples
 from tests.jobs.command_line import call, refusal
 from tests.jobs.tiny_experiment import tiny_experiment
 from tests.oracles.plain_run import read_checkpoint

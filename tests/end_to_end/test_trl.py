@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from tests.examples.chat_tokenizer import SPECIAL, folder_of
+from tests.examples.chats import SPECIAL, folder_of
 from tests.examples.preference_training import packed_pairs
 
 from dynapipe_hpc.cli.main import main

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.examples.checkpoint_weights import different
 from tests.examples.foreign_models import saved_model
-from tests.examples.same_tensors import different
 from tests.jobs.command_line import call
 from tests.jobs.tuning_files import write_tuning_files
 from tests.oracles.plain_run import read_checkpoint

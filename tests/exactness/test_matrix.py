@@ -6,7 +6,14 @@ from functools import cache
 from itertools import product
 
 import pytest
-from tests.examples.pipeline_training import MODES, assert_equal, three_steps
+from tests.examples.pipeline_training import (
+    MODES,
+    assert_equal,
+    clusters,
+    each_of,
+    spread,
+    three_steps,
+)
 from tests.examples.sliced_case import CUTS, sliced_steps
 from tests.examples.training_case import (
     GATED_T5_SHAPE,
@@ -20,7 +27,6 @@ from tests.examples.training_case import (
     random_samples,
     unsplit_training,
 )
-from tests.examples.training_clusters import clusters, each_of, spread
 
 from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.architecture.model_shape import ModelShape

@@ -1,7 +1,9 @@
 """Loading the weights of a checkpoint into one process."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from dynapipe_hpc.training.checkpoint.folder import Description
@@ -26,3 +28,12 @@ def unsplit(checkpoint: Path, n_parts: int, kind: str) -> dict[str, Tensor]:
             assert sum(each.n_bytes for each in by_rank.values()) == values.nbytes, name
             tensors[name.removeprefix(f"{kind}/")] = values
     return tensors
+
+
+def different(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> list[str]:
+    """Names that only one side has, or whose tensors differ."""
+    return [
+        name
+        for name in sorted({*found, *expected})
+        if name not in found or name not in expected or not torch.equal(found[name], expected[name])
+    ]

@@ -1,18 +1,34 @@
 """Plans to test with: from a picture, and drawn at random."""
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 from hypothesis import strategies as st
-from tests.examples.plan_tables import rows_of, spans_of
-from tests.examples.plan_text import parse_grid
-from tests.examples.schedule_text import schedule_of
+from tests.examples.stage_costs import schedule_of
 
 from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, PaddedRows, Slice
-from dynapipe_hpc.plan.instruction import Instruction, InstructionRows
-from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan, peak_bytes
+from dynapipe_hpc.plan.instruction import (
+    COLUMNS,
+    KINDS,
+    Backward,
+    BackwardInput,
+    BackwardWeight,
+    Forward,
+    Instruction,
+    InstructionRows,
+    Load,
+    Payload,
+    ReduceGradients,
+    StartReceive,
+    StartSend,
+    StepOptimizer,
+    WaitReceive,
+    WaitSend,
+)
+from dynapipe_hpc.plan.rank_plan import MemoryPlan, PassSpans, Prediction, RankPlan, peak_bytes
 from dynapipe_hpc.planner.schedule.schedule_rule import Pass, PassKind, Schedule
 from dynapipe_hpc.planner.schedule.timeline import Timeline
 
@@ -135,3 +151,55 @@ def inputs_of(stage: int, pass_: Pass, n_stages: int, groups: Groups = ()) -> li
         return [*needed, (stage - 1, pass_)] if stage > 0 else needed
     behind = [(stage + 1, pass_)] if stage + 1 < n_stages else []
     return [*needed, (stage, Pass(PassKind.FORWARD, pass_.microbatch)), *behind]
+
+
+def rows_of(instructions: Iterable[Instruction]) -> InstructionRows:
+    """Instructions as kernels write them."""
+    rows = []
+    for each in instructions:
+        values = [getattr(each, field) for field in type(each).__match_args__]
+        rows.append([KINDS.index(type(each)), *values, *[0] * (COLUMNS - 1 - len(values))])
+    return InstructionRows(np.array(rows, np.uint32).reshape(-1, COLUMNS))
+
+
+def spans_of(times_ms: Iterable[tuple[float, float]]) -> PassSpans:
+    """Start and end of every pass, as a simulation finds them."""
+    return PassSpans(np.array(list(times_ms), np.float64).reshape(-1, 2))
+
+
+_PAYLOADS = {"a": Payload.ACTIVATION, "g": Payload.GRADIENT}
+_RANK = re.compile(r"\s*rank +(\d+) *\|(.*)")
+_TOKEN_FORMS: tuple[tuple[str, Callable[[re.Match[str]], Instruction]], ...] = (
+    (r"L(N)", lambda m: Load(int(m[1]))),
+    (r"F(N)", lambda m: Forward(int(m[1]))),
+    (r"B(N)", lambda m: Backward(int(m[1]))),
+    (r"I(N)", lambda m: BackwardInput(int(m[1]))),
+    (r"W(N)", lambda m: BackwardWeight(int(m[1]))),
+    (r"([ag])(N)>(N)", lambda m: StartSend(int(m[2]), _PAYLOADS[m[1]], int(m[3]))),
+    (r"([ag])(N)>!", lambda m: WaitSend(int(m[2]), _PAYLOADS[m[1]])),
+    (
+        r"([ag])(N)<(N)@(N)",
+        lambda m: StartReceive(int(m[2]), _PAYLOADS[m[1]], int(m[3]), int(m[4])),
+    ),
+    (r"([ag])(N)<!", lambda m: WaitReceive(int(m[2]), _PAYLOADS[m[1]])),
+    (r"reduce", lambda _: ReduceGradients()),
+    (r"step", lambda _: StepOptimizer()),
+)
+_TOKENS = tuple(
+    (re.compile(form.replace("N", "0|[1-9][0-9]*")), make) for form, make in _TOKEN_FORMS
+)
+
+
+def parse_grid(text: str) -> dict[int, tuple[Instruction, ...]]:
+    """Instructions of every rank; empty lines are skipped."""
+    instructions: dict[int, tuple[Instruction, ...]] = {}
+    for line in filter(str.strip, text.splitlines()):
+        match = _RANK.fullmatch(line)
+        assert match and int(match[1]) not in instructions, line
+        instructions[int(match[1])] = tuple(map(_parse, match[2].split()))
+    return instructions
+
+
+def _parse(token: str) -> Instruction:
+    (found,) = [make(match) for form, make in _TOKENS if (match := form.fullmatch(token))]
+    return found

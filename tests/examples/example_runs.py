@@ -4,11 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.examples.plan_tables import rows_of, spans_of
-from tests.examples.plan_text import parse_grid
+from tests.examples.example_plans import parse_grid, rows_of, spans_of
 
 from dynapipe_hpc.data.microbatch import PaddedRows
 from dynapipe_hpc.executor.run import IterationTrace
+from dynapipe_hpc.experiment.run.iteration import IterationResult
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, Prediction, RankPlan
 from dynapipe_hpc.report.records import IterationRecord
 from dynapipe_hpc.report.run_folder import RunFolder
@@ -96,3 +96,29 @@ def write_run(path: Path, n_iterations: int, n_traced: int = 0, **changes: Any) 
             folder.add_trace(example_plans(iteration), example_traces(iteration))
     folder.close()
     return folder
+
+
+def iteration_result(iteration: int = 0, **changes: Any) -> IterationResult:
+    """An iteration in which the average rank executes no pass in a quarter of the time."""
+    typical = IterationResult(
+        iteration=iteration,
+        loss=4.0,
+        gradient_norm=1.5,
+        learning_rate=1e-3,
+        n_samples=2,
+        real_tokens=36,
+        n_microbatches=4,
+        padded_tokens=1250,
+        predicted_ms=450.0,
+        predicted_peak_bytes=3 * 2**20,
+        measured_peak_bytes=4 * 2**20,
+        waited_ms=0.0,
+        planning_ms=20.0,
+        plans_ahead=2,
+        outlier_sample=-1,
+        outlier_tokens=0,
+        outlier_ms=0.0,
+        passes_ms=300.0,
+        last_pass_ms=400.0,
+    )
+    return replace(typical, **changes)

@@ -1,14 +1,19 @@
 """A cost model that one can compute by hand."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from dynapipe_hpc.data.microbatch import Layout, Recompute
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
+from dynapipe_hpc.planner.batch.windows.price_windows import PADDED_ONLY, price_windows
 from dynapipe_hpc.planner.cost.cost_model import (
     CostModel,
     FloatArray,
+    IntArray,
     Price,
     Shapes,
     SliceMemory,
@@ -95,3 +100,27 @@ def packed_apart(padded: CostModel, packed: CostModel) -> CostModel:
         return cost.price(shapes, layout, recompute, out)
 
     return replace(padded, price=price, layouts=(Layout.PADDED, Layout.PACKED))
+
+
+def samples_of(lengths: Iterable[int]) -> list[Sample]:
+    """Samples 0, 1, ... of the given numbers of tokens, one of which is the target."""
+    return [Sample(i, tokens - 1, 1) for i, tokens in enumerate(lengths)]
+
+
+def decoder_shapes(n_rows: IntArray, row_tokens: IntArray) -> Shapes:
+    """Those without a target side."""
+    return Shapes.padded(n_rows, row_tokens, np.zeros_like(row_tokens))
+
+
+def split_samples(
+    samples: Sequence[Sample],
+    cost: CostModel,
+    cluster: Cluster,
+    *,
+    layouts: Sequence[Layout] = PADDED_ONLY,
+    token_multiple: int = ROW_MULTIPLE,
+) -> list[MicroBatch]:
+    table = price_windows(
+        samples, cost, cluster, layouts, token_multiple=token_multiple, may_bundle=True
+    )
+    return table.microbatches_of(table.split(cluster.n_replicas))

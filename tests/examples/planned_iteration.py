@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from tests.examples.equal_shares import equal_shares
 from tests.examples.linear_cost import linear_cost
-from tests.examples.schedule_text import schedule_of
-from tests.examples.stage_costs import with_columns
+from tests.examples.stage_costs import schedule_of, with_columns
 from tests.oracles.list_schedule import LightestFirst
 
 from dynapipe_hpc.architecture.model_shape import ModelShape

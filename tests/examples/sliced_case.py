@@ -9,7 +9,7 @@ from itertools import accumulate, cycle, pairwise
 from tests.examples.example_plans import Groups, StagePass, inputs_of
 from tests.examples.pipeline_training import train
 from tests.examples.planned_iteration import plans_by_rules
-from tests.examples.schedule_text import schedule_of
+from tests.examples.stage_costs import schedule_of
 from tests.examples.training_case import Outcome, Rank, random_split
 
 from dynapipe_hpc.architecture.model_shape import ModelShape

@@ -1,12 +1,13 @@
-"""Costs for tests, drawn or of one's choice."""
+"""Costs and schedules for tests: drawn, of one's choice, or from a text."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 from hypothesis import strategies as st
 
 from dynapipe_hpc.planner.cost.cost_model import Cost, FloatArray, StageCosts
+from dynapipe_hpc.planner.schedule.schedule_rule import Pass, PassKind, Schedule
 
 
 def equal_stages(
@@ -62,3 +63,27 @@ def tightest_limit(costs: StageCosts) -> FloatArray:
     """The least memory with which each micro-batch fits alone, shape (n_stages,)."""
     transient = np.maximum(costs.forward_transient_bytes, costs.backward_transient_bytes)
     return np.asarray((costs.stored_bytes + transient).max(axis=0), np.float64)
+
+
+KIND_OF = {kind.name[0]: kind for kind in PassKind}
+
+
+def schedule_of(passes: Iterable[Iterable[Pass]]) -> Schedule:
+    """The schedule with these passes on every stage."""
+    codes = [[len(PassKind) * p.microbatch + p.kind for p in row] for row in passes]
+    return Schedule(np.array(codes, np.int32))
+
+
+def parse_schedule(text: str) -> Schedule:
+    """The schedule written as text; blank lines and indentation are ignored."""
+    rows = (line.split() for line in text.splitlines() if line.strip())
+    return schedule_of(map(parse_pass, row) for row in rows)
+
+
+def parse_pass(text: str) -> Pass:
+    return Pass(KIND_OF[text[0]], int(text[1:]))
+
+
+def splits_backward(schedule: Schedule) -> bool:
+    """Whether gradients of weights have passes of their own."""
+    return any(p.kind is PassKind.WEIGHT for p in schedule.passes[0])

@@ -2,15 +2,20 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
 
+from dynapipe_hpc.data.config import DataConfig
+from dynapipe_hpc.data.dataset.dataset_file import Dataset
 from dynapipe_hpc.data.dataset.dataset_header import DatasetHeader
 from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter
+from dynapipe_hpc.data.dataset.long_samples import used_of
+from dynapipe_hpc.data.dataset.sampler import EpochBatches, TokenBudgetSampler
 from dynapipe_hpc.data.token_block import TokenBlock
 from dynapipe_hpc.data.trained_tokens import Span
 
@@ -76,4 +81,42 @@ def with_array(path: Path, name: str, values: Any) -> Path:
         kind = file[name].dtype
         del file[name]
         file[name] = np.array(values, kind)
+    return path
+
+
+def sampler_of(dataset: Dataset, config: DataConfig) -> TokenBudgetSampler:
+    """Of the samples of a dataset, epoch by epoch."""
+    used = used_of(dataset, config)
+    return TokenBudgetSampler(used, dataset.task_ids, EpochBatches(used, config))
+
+
+class TokenPair(NamedTuple):
+    """Tokens of a prompt and of two answers, and the name of a task."""
+
+    prompt: Sequence[int]
+    chosen: Sequence[int]
+    rejected: Sequence[int]
+    task: str = "a"
+
+
+PAIRS = [
+    TokenPair([1, 2, 3], [4, 9], [5, 6, 9]),
+    TokenPair([], [7, 8, 9], [9], "b"),
+    TokenPair([5], [6, 7, 8, 9], [1, 9]),
+]
+
+
+def write_pairs(
+    path: Path, pairs: Sequence[TokenPair] = PAIRS, vocab_size: int = 10, *, has_start: bool = True
+) -> Path:
+    """Writes a dataset of pairs."""
+    of_pairs = replace(header(vocab_size, has_start=has_start), has_pairs=True)
+    with DatasetWriter.create(path, of_pairs) as writer:
+        writer.append(
+            TokenBlock.from_samples(
+                [(pair.prompt, pair.chosen, pair.task) for pair in pairs],
+                vocab_size,
+                rejected=[pair.rejected for pair in pairs],
+            )
+        )
     return path

@@ -12,7 +12,6 @@ import numpy.typing as npt
 import pytest
 import torch
 from tests.examples.equal_shares import equal_shares
-from tests.examples.run_stage import run_stage
 from torch import Tensor
 
 from dynapipe_hpc.architecture.decoder import GptShape, LlamaShape
@@ -21,12 +20,14 @@ from dynapipe_hpc.architecture.rope_scaling import Llama3Scaling
 from dynapipe_hpc.architecture.t5 import T5Shape
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch, PackedRow, PaddedRows, Recompute
 from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.models.batch import Batch
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.sharding.split import WHOLE, Split, splits_of
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.collectives import Collectives, SingleRankCollectives
 from dynapipe_hpc.training.config import LossWeighting, TrainingConfig
 from dynapipe_hpc.training.module_stage import ModuleStage
+from dynapipe_hpc.training.objective import weighted_tokens
 from dynapipe_hpc.training.optimizer import Optimizer
 from dynapipe_hpc.training.preferences import PreferenceLoss
 from dynapipe_hpc.training.tied_copies import tied_weights
@@ -317,3 +318,14 @@ def unsplit_training(batches: Sequence[Sequence[Sample]], shape: ModelShape = SH
         outcome.norms.append(report.gradient_norm)
     outcome.tensors = rank.weights()
     return outcome
+
+
+def run_stage(
+    stage: StageOfFamily, activation: Tensor | None, batch: Batch, mode: Recompute = Recompute.NONE
+) -> Tensor:
+    """The activation for the next stage; on the last stage, the weighted loss."""
+    output = stage.run(activation, batch, mode)
+    if not stage.is_last:
+        return output
+    assert batch.labels is not None
+    return weighted_tokens(output, batch.labels)

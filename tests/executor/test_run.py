@@ -5,8 +5,8 @@ from weakref import ref
 import numpy as np
 import numpy.typing as npt
 import pytest
+from tests.examples.example_plans import rows_of
 from tests.examples.local_ranks import LocalNetwork, LocalTransport, LocalWorld
-from tests.examples.plan_tables import rows_of
 from tests.examples.planned_iteration import planned_iteration
 
 from dynapipe_hpc.architecture.decoder import GptShape

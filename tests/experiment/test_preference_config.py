@@ -4,8 +4,7 @@ from typing import Any
 import pytest
 import tomli_w
 from pydantic import ValidationError
-from tests.examples.preference_pairs import write_pairs
-from tests.examples.tokenized import write_samples
+from tests.examples.tokenized import write_pairs, write_samples
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile

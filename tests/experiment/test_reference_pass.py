@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.examples.preference_pairs import PAIRS, write_pairs
 from tests.examples.small_models import LLAMA, llama_tensors, write_model
+from tests.examples.tokenized import PAIRS, write_pairs
 from tests.jobs.asked_doctor import ask
 from tests.jobs.tiny_experiment import tiny_experiment
 

@@ -5,9 +5,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from tests.examples.example_plans import Groups, StagePass, inputs_of, plans_of, with_tight_memory
-from tests.examples.plan_tables import rows_of
-from tests.examples.schedule_text import schedule_of
+from tests.examples.example_plans import (
+    Groups,
+    StagePass,
+    inputs_of,
+    plans_of,
+    rows_of,
+    with_tight_memory,
+)
+from tests.examples.stage_costs import schedule_of
 
 from dynapipe_hpc.data.microbatch import DenseRows, MicroBatch
 from dynapipe_hpc.plan.instruction import (

@@ -19,8 +19,7 @@ from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.examples.checkpoint_weights import load_weights
-from tests.examples.same_tensors import different
+from tests.examples.checkpoint_weights import different, load_weights
 from tests.jobs.job_files import write_job_files
 from tests.jobs.real_job import RUN, real_job
 

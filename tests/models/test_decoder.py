@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from tests.examples.decoder_pipelines import SAMPLES, TOKENS, WEIGHTS, run, stages_of
+from tests.examples.any_decoders import SAMPLES, TOKENS, WEIGHTS, run, stages_of
 from tests.examples.training_case import (
     LLAMA_SHAPE,
     PLAIN_LLAMA_SHAPE,

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from tests.examples.run_stage import run_stage
 from tests.examples.training_case import (
     CPU,
     GATED_T5_SHAPE,
@@ -14,6 +13,7 @@ from tests.examples.training_case import (
     laid_out,
     name_of,
     random_samples,
+    run_stage,
 )
 from tests.oracles.plain_dropout import factors
 

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from tests.examples.run_stage import run_stage
-from tests.examples.training_case import name_of
+from tests.examples.training_case import name_of, run_stage
 from tests.jobs.local_shards import OneOf
 from torch import Tensor
 from torch.autograd import Function

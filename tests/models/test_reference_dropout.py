@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.examples.run_stage import run_stage
-from tests.examples.training_case import RandomTokens
+from tests.examples.training_case import RandomTokens, run_stage
 from tests.oracles.peft_models import PeftModel
 from tests.oracles.plain_dropout import factors
 from tests.oracles.transformers_models import renamed, state_of, their_losses, their_model

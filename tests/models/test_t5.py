@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.examples.run_stage import run_stage
-from tests.examples.training_case import START_ID, RandomTokens, packed_pairs, padded
+from tests.examples.training_case import START_ID, RandomTokens, packed_pairs, padded, run_stage
 from tests.oracles.plain_models import bucket, t5_losses
 
 from dynapipe_hpc.architecture.placement import Placement

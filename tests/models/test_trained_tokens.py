@@ -6,9 +6,8 @@ from typing import NamedTuple, get_args
 
 import pytest
 import torch
-from tests.examples.run_stage import run_stage
-from tests.examples.samplers import sampler_of
-from tests.examples.tokenized import write_samples
+from tests.examples.tokenized import sampler_of, write_samples
+from tests.examples.training_case import run_stage
 from tests.oracles.plain_models import gpt_row, t5_losses
 
 from dynapipe_hpc.architecture.decoder import GptShape

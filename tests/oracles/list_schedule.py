@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import numpy as np
-from tests.examples.schedule_text import schedule_of
+from tests.examples.stage_costs import schedule_of
 
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts

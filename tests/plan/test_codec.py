@@ -8,8 +8,7 @@ from typing import get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.examples.plan_tables import rows_of, spans_of
-from tests.examples.plan_text import parse_grid
+from tests.examples.example_plans import parse_grid, rows_of, spans_of
 from tests.fuzz.random_plans import random_replicas
 
 from dynapipe_hpc.architecture.part import Boundary

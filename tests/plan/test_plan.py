@@ -5,9 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.examples.example_plans import plans_of, plans_of_grid
-from tests.examples.plan_tables import spans_of
-from tests.examples.plan_text import parse_grid
+from tests.examples.example_plans import parse_grid, plans_of, plans_of_grid, spans_of
 
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import (

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from tests.examples.baselines import EveryChooser, budget, dense, naive
 from tests.examples.equal_shares import rows_only
-from tests.examples.length_samples import samples_of
-from tests.examples.linear_cost import linear_cost
+from tests.examples.linear_cost import linear_cost, samples_of
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Layout, PaddedRows

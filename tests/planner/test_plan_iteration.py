@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.examples.decoder_shapes import decoder_shapes
 from tests.examples.equal_shares import equal_shares
-from tests.examples.length_samples import samples_of
+from tests.examples.linear_cost import decoder_shapes, samples_of
 from tests.examples.measured_layers import SHAPE, linear_table
 
 from dynapipe_hpc.architecture.decoder import GptShape

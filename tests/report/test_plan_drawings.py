@@ -5,9 +5,8 @@ from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 import pytest
+from tests.examples.example_plans import parse_grid, rows_of, spans_of
 from tests.examples.example_runs import example_plans, example_traces
-from tests.examples.plan_tables import rows_of, spans_of
-from tests.examples.plan_text import parse_grid
 
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.show_plan import what_sets_the_time

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.examples.example_plans import rows_of, spans_of
 from tests.examples.example_runs import example_plans, example_traces, record, write_run
-from tests.examples.plan_tables import rows_of, spans_of
 
 from dynapipe_hpc.plan.instruction import (
     BackwardInput,

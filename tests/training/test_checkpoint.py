@@ -7,10 +7,9 @@ from typing import TypeVar
 
 import pytest
 import torch
-from tests.examples.checkpoint_weights import unsplit
+from tests.examples.checkpoint_weights import different, unsplit
 from tests.examples.equal_shares import equal_shares
 from tests.examples.local_ranks import LocalCollectives, LocalSums, LocalWorld
-from tests.examples.same_tensors import different
 from tests.examples.training_case import SHAPE, T5_SHAPE, UNEVEN_SHAPE, UNEVEN_T5_SHAPE
 from torch import Tensor
 

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.examples.samplers import sampler_of
-from tests.examples.tokenized import write_samples
+from tests.examples.tokenized import sampler_of, write_samples
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.cli.main import main

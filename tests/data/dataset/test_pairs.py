@@ -5,8 +5,15 @@ from pathlib import Path
 
 import h5py
 import pytest
-from tests.examples.preference_pairs import PAIRS, TokenPair, write_pairs
-from tests.examples.tokenized import Tokenized, header, with_array, write_samples
+from tests.examples.tokenized import (
+    PAIRS,
+    Tokenized,
+    TokenPair,
+    header,
+    with_array,
+    write_pairs,
+    write_samples,
+)
 
 from dynapipe_hpc.data.config import DataConfig, LongSamples
 from dynapipe_hpc.data.dataset.dataset_file import (

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import tokenizers
 import transformers
-from tests.examples.chat_tokenizer import WORDS, folder_of
-from tests.examples.chats import CHATML
+from tests.examples.chats import CHATML, WORDS, folder_of
 from tests.examples.tokenized import sides_of
 from tokenizers.processors import TemplateProcessing
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import transformers
-from tests.examples.chat_tokenizer import WORDS, folder_of
+from tests.examples.chats import WORDS, folder_of
 from tests.examples.tokenized import sides_of
 
 from dynapipe_hpc.data.text.chat_turns import Turns

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 import tokenizers
-from tests.examples.chat_tokenizer import SPECIAL, folder_of
-from tests.examples.chats import Record, chat
+from tests.examples.chats import SPECIAL, Record, chat, folder_of
 from tests.examples.tokenized import SAMPLES, header, write_samples
 from tokenizers.decoders import Fuse
 from tokenizers.models import WordLevel

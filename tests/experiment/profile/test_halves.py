@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from mpi4py import MPI
-from tests.examples.decoder_shapes import decoder_shapes
+from tests.examples.linear_cost import decoder_shapes
 from tests.jobs.tiny_experiment import tiny_experiment
 from torch import Tensor
 

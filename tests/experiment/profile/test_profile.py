@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from mpi4py import MPI
-from tests.examples.decoder_shapes import decoder_shapes
+from tests.examples.linear_cost import decoder_shapes
 from tests.jobs.tiny_experiment import tiny_experiment
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_full_backward_hook

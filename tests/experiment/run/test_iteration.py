@@ -6,8 +6,12 @@ from typing import Annotated
 
 import pytest
 from mpi4py import MPI
-from tests.examples.example_numbers import iteration_result
-from tests.examples.example_runs import PREDICTED_MS, example_plans, example_traces
+from tests.examples.example_runs import (
+    PREDICTED_MS,
+    example_plans,
+    example_traces,
+    iteration_result,
+)
 
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.run.iteration import (

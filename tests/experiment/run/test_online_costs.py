@@ -7,9 +7,9 @@ from queue import Empty, Queue
 
 import numpy as np
 import pytest
+from tests.examples.example_plans import rows_of
 from tests.examples.example_runs import example_plans, example_traces
 from tests.examples.linear_cost import linear_cost
-from tests.examples.plan_tables import rows_of
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.architecture.placement import Placement

@@ -10,8 +10,7 @@ from typing import Any, cast
 import pytest
 from tests.examples.baselines import budget
 from tests.examples.equal_shares import rows_only
-from tests.examples.length_samples import samples_of
-from tests.examples.linear_cost import linear_cost
+from tests.examples.linear_cost import linear_cost, samples_of
 from tests.examples.local_plan_store import LocalPlanStore
 from tests.jobs.tiny_experiment import tiny_experiment
 

@@ -6,8 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from tests.examples.example_numbers import iteration_result
-from tests.examples.example_runs import example_plans
+from tests.examples.example_runs import example_plans, iteration_result
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.architecture.placement import Placement

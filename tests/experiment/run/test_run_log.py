@@ -7,8 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from tests.examples.example_numbers import iteration_result
-from tests.examples.example_runs import example_plans, example_traces, record
+from tests.examples.example_runs import example_plans, example_traces, iteration_result, record
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.architecture.placement import Placement

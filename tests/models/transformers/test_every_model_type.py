@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from tests.examples.decoder_pipelines import SAMPLES, TOKENS, WEIGHTS
+from tests.examples.any_decoders import SAMPLES, TOKENS, WEIGHTS
 from tests.examples.foreign_models import N_IDS
-from tests.examples.run_stage import run_stage
-from tests.examples.training_case import START_ID, packed, padded
+from tests.examples.training_case import START_ID, packed, padded, run_stage
 from tests.oracles.in_float64 import in_float64
 from torch import Tensor, nn
 

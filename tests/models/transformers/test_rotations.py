@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.examples.any_decoders import origin_of, plain_losses, saved_decoder
-from tests.examples.decoder_pipelines import SAMPLES, TOKENS
+from tests.examples.any_decoders import SAMPLES, TOKENS, origin_of, plain_losses, saved_decoder
 from tests.examples.training_case import START_ID, packed, padded
 from tests.oracles.in_float64 import in_float64
 

@@ -8,12 +8,18 @@ from typing import Any
 
 import pytest
 import torch
-from tests.examples.any_decoders import DECODERS, origin_of, plain_losses, saved_decoder
-from tests.examples.decoder_pipelines import SAMPLES, TOKENS, WEIGHTS
+from tests.examples.any_decoders import (
+    DECODERS,
+    SAMPLES,
+    TOKENS,
+    WEIGHTS,
+    origin_of,
+    plain_losses,
+    saved_decoder,
+)
 from tests.examples.preference_training import Answer, packed_pairs, random_pairs
-from tests.examples.run_stage import run_stage
 from tests.examples.sliced_case import sliced_row, slices_of
-from tests.examples.training_case import START_ID, RandomTokens, packed, padded
+from tests.examples.training_case import START_ID, RandomTokens, packed, padded, run_stage
 from tests.oracles.in_float64 import in_float64
 from torch import Tensor
 

@@ -3,9 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.examples.exact_split import split_samples
-from tests.examples.length_samples import samples_of
-from tests.examples.linear_cost import linear_cost
+from tests.examples.linear_cost import linear_cost, samples_of, split_samples
 
 from dynapipe_hpc.data.microbatch import MicroBatch, PaddedRows, Recompute
 from dynapipe_hpc.plan.cluster import Cluster

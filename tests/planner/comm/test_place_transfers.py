@@ -16,9 +16,13 @@ from tests.examples.example_plans import (
     plans_of,
     timeline_of,
 )
-from tests.examples.schedule_text import parse_schedule
-from tests.examples.splits_backward import splits_backward
-from tests.examples.stage_costs import drawn_costs, no_limit, with_columns
+from tests.examples.stage_costs import (
+    drawn_costs,
+    no_limit,
+    parse_schedule,
+    splits_backward,
+    with_columns,
+)
 
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.plan.check import check_plans

@@ -6,8 +6,8 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from tests.examples.decoder_shapes import decoder_shapes
 from tests.examples.equal_shares import equal_shares
+from tests.examples.linear_cost import decoder_shapes
 from tests.examples.measured_layers import SHAPE, T5_SHAPE, linear_table
 
 from dynapipe_hpc.architecture.lora import Lora

@@ -2,10 +2,8 @@
 
 import numpy as np
 import pytest
-from tests.examples.decoder_shapes import decoder_shapes
 from tests.examples.equal_shares import rows_only
-from tests.examples.length_samples import samples_of
-from tests.examples.linear_cost import linear_cost
+from tests.examples.linear_cost import decoder_shapes, linear_cost, samples_of
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Layout, Recompute

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.examples.a100_tables import Family
-from tests.examples.decoder_shapes import decoder_shapes
 from tests.examples.equal_shares import equal_shares
+from tests.examples.linear_cost import decoder_shapes
 from tests.examples.measured_layers import (
     SHAPE,
     T5_SHAPE,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.examples.decoder_shapes import decoder_shapes
 from tests.examples.equal_shares import equal_shares
+from tests.examples.linear_cost import decoder_shapes
 from tests.examples.measured_layers import ROW_TOKENS, ROWS, SHAPE, linear_layer, linear_table
 
 from dynapipe_hpc.architecture.decoder import GptShape

@@ -6,8 +6,7 @@ from textwrap import dedent
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.examples.length_samples import samples_of
-from tests.examples.linear_cost import linear_cost
+from tests.examples.linear_cost import linear_cost, samples_of
 from tests.examples.stage_costs import drawn_costs, equal_stages, tightest_limit, with_columns
 from tests.oracles.list_schedule import LightestFirst, ListSchedule
 

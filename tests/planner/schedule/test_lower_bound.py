@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tests.examples.length_samples import samples_of
-from tests.examples.linear_cost import changed, linear_cost
+from tests.examples.linear_cost import changed, linear_cost, samples_of
 
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.data.microbatch import Branch, MicroBatch, PackedRow, PaddedRows, Recompute, Slice

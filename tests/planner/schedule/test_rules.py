@@ -12,8 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from tests.examples.linear_cost import linear_cost
-from tests.examples.schedule_text import parse_schedule, schedule_of
-from tests.examples.stage_costs import drawn_costs, equal_stages, no_limit, tightest_limit
+from tests.examples.stage_costs import (
+    drawn_costs,
+    equal_stages,
+    no_limit,
+    parse_schedule,
+    schedule_of,
+    tightest_limit,
+)
 
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.batch.microbatch_costs import PricedReplica

@@ -4,9 +4,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.examples.schedule_text import parse_schedule
-from tests.examples.splits_backward import splits_backward
-from tests.examples.stage_costs import drawn_costs, equal_stages, no_limit
+from tests.examples.stage_costs import (
+    drawn_costs,
+    equal_stages,
+    no_limit,
+    parse_schedule,
+    splits_backward,
+)
 from tests.oracles.event_simulation import EventSimulation
 
 from dynapipe_hpc.plan.cluster import Link

@@ -6,8 +6,7 @@ from itertools import pairwise, permutations, product
 import numpy as np
 import pytest
 from tests.examples.equal_shares import equal_shares
-from tests.examples.length_samples import samples_of
-from tests.examples.linear_cost import changed, linear_cost, packed_apart
+from tests.examples.linear_cost import changed, linear_cost, packed_apart, samples_of
 from tests.examples.measured_layers import T5_SHAPE
 from tests.planner.test_kernel_inputs import CELLS, LINK, ROWS, SPANS
 

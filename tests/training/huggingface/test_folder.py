@@ -13,9 +13,8 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from tests.examples.checkpoint_weights import load_weights
+from tests.examples.checkpoint_weights import different, load_weights
 from tests.examples.foreign_models import saved_model
-from tests.examples.same_tensors import different
 from torch import Tensor
 
 from dynapipe_hpc.data.errors import InputError, RunError

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.examples.length_samples import samples_of
-from tests.examples.linear_cost import changed, linear_cost, packed_apart
+from tests.examples.linear_cost import changed, linear_cost, packed_apart, samples_of
 
 from dynapipe_hpc.data.microbatch import (
     ExecutionMode,
