@@ -1,7 +1,7 @@
 """The planner of the paper's authors, against their published plans."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations
 from statistics import geometric_mean
 from typing import Any
@@ -15,7 +15,6 @@ from reproduce.authors.authors_batches import AuthorsBatches
 from reproduce.authors.grid_split import SingleArray, grid_limits, grid_split
 from tests.examples.a100_tables import Family
 from tests.examples.published_plans import Published, published_plans
-from tests.oracles.every_split import every_cut
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.planner.batch.objective import bottleneck_ms
@@ -117,6 +116,15 @@ def tables(draw: st.DrawFn) -> SingleArray:
         usable = draw(st.lists(st.floats(0.125, 128, width=32), max_size=n_samples - first))
         row[: len(usable)] = usable
     return times_ms
+
+
+def every_cut(n: int) -> Iterator[tuple[int, ...]]:
+    """All ways to write n as sizes of consecutive groups; 2 ** (n - 1) of them."""
+    if n == 0:
+        yield ()
+    for size in range(1, n + 1):
+        for rest in every_cut(n - size):
+            yield (size, *rest)
 
 
 def times_of(sizes: Sequence[int], times_ms: SingleArray) -> list[float]:

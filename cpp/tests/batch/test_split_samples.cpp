@@ -1,10 +1,14 @@
 /// The split that takes least: of entries that may be used, of rows as long as they are.
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "check.hpp"
 #include "dynapipe/batch/split_samples.hpp"
+#include "dynapipe/search/random.hpp"
 
 namespace {
 
@@ -19,9 +23,74 @@ struct Case {
     double objective_ms;
 };
 
+/// The objective of a split, straight from the definition; infinite if an entry may not be used.
+double objective_ms(const Case& c, const std::vector<std::size_t>& sizes) {
+    double work_ms = 0, fill_ms = 0;
+    std::size_t first = 0;
+    for (const std::size_t size : sizes) {
+        const auto row = static_cast<std::size_t>(c.row_of_sample[first]);
+        const auto entry = static_cast<std::size_t>(c.begin[row]) + size - 1;
+        if (entry >= static_cast<std::size_t>(c.begin[row + 1])) {
+            return kNever;
+        }
+        work_ms += c.work_ms[entry];
+        fill_ms = std::max(fill_ms, c.fill_ms[entry]);
+        first += size;
+    }
+    return fill_ms + work_ms / static_cast<double>(c.n_replicas);
+}
+
+/// Any tables: not even more samples need to cost more, and any entry may be forbidden. Returns
+/// whether there is a split.
+bool the_split_is_the_best_of_every_one(dynapipe::Random& random) {
+    const auto drawn_ms = [&] {
+        return std::vector{1.0 + static_cast<double>(random.below(12)), 100 * random.share(),
+                           kNever}[random.below(3)];
+    };
+    Case c{{}, {}, {}, {0}, 1 + random.below(4), {}, kNever};
+    const std::size_t n_rows = 1 + random.below(4), n = 1 + random.below(9);
+    for (std::size_t row = 0; row < n_rows; ++row) {
+        c.begin.push_back(c.begin.back() + static_cast<std::int64_t>(random.below(10)));
+    }
+    for (std::int64_t entry = 0; entry < c.begin.back(); ++entry) {
+        c.work_ms.push_back(drawn_ms());
+        c.fill_ms.push_back(drawn_ms());
+    }
+    for (std::size_t i = 0; i < n; ++i) {
+        c.row_of_sample.push_back(static_cast<std::int32_t>(random.below(n_rows)));
+    }
+    for (unsigned borders = 0; borders < 1U << (n - 1); ++borders) {
+        std::vector<std::size_t> sizes{1};
+        for (std::size_t i = 1; i < n; ++i) {
+            if ((borders >> (i - 1) & 1U) != 0) {
+                sizes.push_back(0);
+            }
+            ++sizes.back();
+        }
+        c.objective_ms = std::min(c.objective_ms, objective_ms(c, sizes));
+    }
+    const dynapipe::Split split =
+        dynapipe::split_samples(c.row_of_sample, {c.work_ms, c.fill_ms, c.begin}, c.n_replicas);
+    CHECK(split.objective_ms == c.objective_ms ||
+          std::abs(split.objective_ms - c.objective_ms) <= 1e-12 * c.objective_ms);
+    if (c.objective_ms == kNever) {
+        CHECK(split.sizes.empty());
+        return false;
+    }
+    CHECK(std::accumulate(split.sizes.begin(), split.sizes.end(), std::size_t{0}) == n);
+    CHECK(std::abs(objective_ms(c, split.sizes) - c.objective_ms) <= 1e-12 * c.objective_ms);
+    return true;
+}
+
 }  // namespace
 
 int main() {
+    dynapipe::Random random(1);
+    int n_found = 0;
+    for (int i = 0; i < 3000; ++i) {
+        n_found += the_split_is_the_best_of_every_one(random) ? 1 : 0;
+    }
+    CHECK(n_found > 500 && n_found < 2500);
     const std::vector<double> pairs_ms{4, 5, 6, 7}, four_stages_ms{12, 15, 18, 21};
     const std::vector<double> none_ms(4, 0.0);
     for (const Case& c : std::vector<Case>{
