@@ -23,8 +23,9 @@ def check_each_fits(costs: StageCosts, activation_limit_bytes: FloatArray) -> No
     microbatch, stage = np.argwhere(~may_run)[0]
     raise InfeasibleScheduleError(
         f"micro-batch {microbatch} alone needs {needed_bytes[microbatch, stage]:,.0f} bytes of "
-        f"activations on stage {stage}, where the model leaves {activation_limit_bytes[stage]:,.0f} "
-        "free; raise cluster.device_memory_bytes, add stages, or lower data.max_tokens"
+        f"activations on stage {stage}, where the model leaves "
+        f"{activation_limit_bytes[stage]:,.0f} free; raise cluster.device_memory_bytes, add "
+        "stages, or lower data.max_tokens"
     )
 
 
