@@ -44,7 +44,7 @@ from dynapipe_hpc.planner.baselines.config import (
     PackedBalancedConfig,
     TokenBudgetConfig,
 )
-from dynapipe_hpc.planner.batch.config import DynamicConfig, LayoutName
+from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.slice_rule import SliceSetting
 from dynapipe_hpc.planner.choose.choice import Choice
@@ -70,10 +70,9 @@ SHAPE = LlamaShape(
 )
 # The head takes as long as two and a half layers.
 PLACEMENTS = {4: Placement((9, 9, 8, 6)), 8: Placement((4, 5, 5, 4, 4, 4, 4, 2))}
-SPLIT_BACKWARD = ScheduleConfig(split_backward=True)
+RULES = schedule_rules(ScheduleConfig(split_backward=True))
 N_WITH, N_DRAWN = 6, 20
 N_BOUNDED = 2  # bounds take seconds
-BOTH: tuple[LayoutName, ...] = ("padded", "packed")
 
 
 class Point(NamedTuple):
@@ -208,18 +207,11 @@ def drawn_length(point: Point, stream: np.random.Generator) -> int:
 
 
 def planned(
-    samples: list[Sample],
-    cost: CostModel,
-    cluster: Cluster,
-    slices: SliceSetting,
-    schedule: ScheduleConfig = SPLIT_BACKWARD,
-    *,
-    layouts: tuple[LayoutName, ...] = ("packed",),
+    samples: list[Sample], cost: CostModel, cluster: Cluster, slices: SliceSetting
 ) -> tuple[Choice, float]:
     """The plan, and the processor time that it takes in ms."""
-    batch = DynamicConfig(layouts=layouts, slices=slices)
-    rules = schedule_rules(schedule)
-    chooser = dynamic_chooser(batch, SearchConfig(), rules, cost=cost, cluster=cluster)
+    batch = DynamicConfig(layouts=("packed",), slices=slices)
+    chooser = dynamic_chooser(batch, SearchConfig(), RULES, cost=cost, cluster=cluster)
     started_s = time.thread_time()
     choice = chooser.choose(samples)
     return choice, 1e3 * (time.thread_time() - started_s)
@@ -229,8 +221,7 @@ def by_rule(
     samples: list[Sample], cost: CostModel, cluster: Cluster, rule: BaselineConfig
 ) -> float:
     """Predicted time by a rule at its best setting."""
-    rules = schedule_rules(SPLIT_BACKWARD)
-    return Baseline(rule, rules, cost, cluster).choose(samples).best.iteration_ms
+    return Baseline(rule, RULES, cost, cluster).choose(samples).best.iteration_ms
 
 
 def work_ms(choice: Choice, cost: CostModel) -> float:

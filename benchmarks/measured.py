@@ -29,18 +29,9 @@ def dynapipe(verb: str, *arguments: object, n_ranks: int = 1) -> None:
 
 def run(*command: object, n_ranks: int = 1) -> None:
     """Runs a command, on so many ranks."""
-    subprocess.run(
-        launched(*command, n_ranks=n_ranks),
-        check=True,
-        stdout=subprocess.DEVNULL,
-        env={**os.environ, **SETTINGS},
-    )
-
-
-def launched(*command: object, n_ranks: int) -> list[str]:
-    """A command on so many ranks."""
     launch = [BIN / "mpiexec", "-n", n_ranks] if n_ranks > 1 else []
-    return [str(word) for word in (*launch, *command)]
+    words = [str(word) for word in (*launch, *command)]
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL, env=os.environ | SETTINGS)
 
 
 def write_corpus(folder: Path, *options: object) -> Path:

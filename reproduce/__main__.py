@@ -17,12 +17,10 @@ from reproduce import (
     bound_gaps,
     efficiency,
     ingredients,
-    jitter,
     large_batches,
     layer_time,
     long_tails,
     methods,
-    online,
     ordering,
     packing,
     planning_time,
@@ -62,10 +60,8 @@ def main() -> None:
             planning_time.figure(points),
             large_batches.figure(),
             long_tails.figure(),
-            jitter.figure(),
             *scaling.figures(scaled),
             store_growth.figure(),
-            online.figure(),
         ]
         print(write_page(arguments.output, every))
         if arguments.claims:

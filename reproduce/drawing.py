@@ -67,24 +67,22 @@ def draw_lines(
     _finish(figure, axes, path)
 
 
-def draw_bars(path: Path, panels: Mapping[str, Sequence[Row]], y: str, y_label: str) -> None:
+def draw_bars(path: Path, panels: Mapping[str, Sequence[Row]]) -> None:
     """A panel per title, a bar per method from 0 to its median, with the range over seeds.
 
     Args:
         path: The file, SVG or PNG.
-        panels: Rows of every panel, by its title, with a method, "least" and "most".
-        y: Column of the heights.
-        y_label: Text of the vertical axis.
+        panels: Rows of every panel, by its title: method, "tokens_per_s", "least" and "most".
     """
     size = (5 * len(panels), 4.6)
     figure = Figure(size)
     axes = figure.subplots(1, len(panels), squeeze=False)
     for axis, (title, rows) in zip(axes[0], panels.items(), strict=True):
         for place, (color, row) in enumerate(zip(COLORS, rows, strict=False)):
-            value = float(row[y])
+            value = float(row["tokens_per_s"])
             bar = [[value - float(row["least"])], [float(row["most"]) - value]]
             axis.bar(place, value, yerr=bar, capsize=4, color=color, label=str(row["method"]))
-        axis.set(title=title, ylabel=y_label, xticks=[])
+        axis.set(title=title, ylabel="real tokens/s", xticks=[])
         axis.grid(axis="y", alpha=0.3)
     _finish(figure, axes[0], path)
 

@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from statistics import mean, median
 from typing import NamedTuple
 
@@ -26,8 +25,8 @@ from reproduce import methods
 from reproduce.ablations import BATCHES, LONGEST, PAPER_GAINS, tables_of
 from reproduce.authors.authors_batches import AuthorsBatches
 from reproduce.authors.injection_orders import injection_orders
-from reproduce.drawing import draw_bars
 from reproduce.figure import Claim, Figure, Row, is_as_large
+from reproduce.rates import draw_rates
 from reproduce.studies import N_BATCHES, SEEDS, Studies, Study, simulated
 
 IN_ORDER, ADAPTIVE = "1F1B", "adaptive"
@@ -69,7 +68,7 @@ def figure(studies: Studies) -> Figure:
         "In the paper the adaptive schedule gains 10.1 and 7.4 %, and orders count for more the "
         "smaller batches are.",
         rows,
-        partial(_draw, rows),
+        partial(draw_rates, rows),
         [claim for tokens, seeds in of_size.items() for claim in claims(tokens, seeds)],
     )
 
@@ -167,12 +166,6 @@ def _rows(tokens: int, seeds: Sequence[Sequence[Batch]]) -> Iterator[Row]:
             "least": min(rates),
             "most": max(rates),
         }
-
-
-def _draw(rows: Sequence[Row], path: Path) -> None:
-    settings = dict.fromkeys(str(row["setting"]) for row in rows)
-    panels = {each: [row for row in rows if row["setting"] == each] for each in settings}
-    draw_bars(path, panels, "tokens_per_s", "real tokens/s")
 
 
 def claims(tokens: int, seeds: Sequence[Sequence[Batch]]) -> Iterator[Claim]:

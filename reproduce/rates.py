@@ -44,11 +44,6 @@ def gain_percent(found: Rates, method: str, other: str) -> float:
 
 def draw_rates(rows: Sequence[Row], path: Path) -> None:
     """A panel per setting with a bar per method."""
-    draw_settings(rows, path, "tokens_per_s", "real tokens/s")
-
-
-def draw_settings(rows: Sequence[Row], path: Path, y: str, y_label: str) -> None:
-    """A panel per setting with bars of any column, see `draw_bars`."""
     settings = dict.fromkeys(str(row["setting"]) for row in rows)
     panels = {each: [row for row in rows if row["setting"] == each] for each in settings}
-    draw_bars(path, panels, y, y_label)
+    draw_bars(path, panels)

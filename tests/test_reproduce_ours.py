@@ -9,10 +9,8 @@ import pytest
 from reproduce import (
     bound_gaps,
     ingredients,
-    jitter,
     large_batches,
     long_tails,
-    online,
     store_growth,
 )
 from reproduce.figure import Figure
@@ -144,21 +142,6 @@ def test_slices_count_against_whole_samples_work_and_rules(tmp_path: Path, slice
     )
 
 
-@pytest.mark.parametrize(("fixed", "holds"), [(1.02, True), (1.05, False)])
-def test_a_fixed_order_is_compared_with_what_is_ready(
-    tmp_path: Path, fixed: float, *, holds: bool
-) -> None:
-    times = {"fixed": fixed, "hint": 1.0, "1F1B": 2.1, "work": 0.9, "whole": 1.5, "stuck": 0}
-    results = {
-        "a100_80gb, with: 9; random 20%": times,
-        "a100_80gb, with: 9; random 0%": {**times, "fixed": 1.0, "hint": 1.3},
-        "a100_80gb, with: 9; one stage 20%": {**times, "fixed": 9.0},
-    }
-    order, against = jitter.figure(written(tmp_path, results)).claims
-    assert (order.holds, order.found) == (holds, f"at most {100 * fixed - 100:.1f} %")
-    assert (against.holds, against.found) == (True, f"{2.1 / fixed:.2f}x to 2.10x")
-
-
 @pytest.mark.parametrize("grows", [False, True])
 def test_calls_are_counted_and_follow_their_law_beyond(tmp_path: Path, *, grows: bool) -> None:
     def counts(n_hosts: int) -> Mapping[str, Mapping[str, int]]:
@@ -194,7 +177,7 @@ def test_calls_are_counted_and_follow_their_law_beyond(tmp_path: Path, *, grows:
 
 
 def test_figures_of_what_is_recorded_can_be_drawn(tmp_path: Path) -> None:
-    made = [bound_gaps, large_batches, long_tails, jitter, store_growth, online]
+    made = [bound_gaps, large_batches, long_tails, store_growth]
     for figure in (each.figure() for each in made):
         assert figure.inputs.startswith(("Measured", "Predicted", "Counted"))
         figure.draw(tmp_path / f"{figure.name}.svg")
