@@ -21,9 +21,9 @@ def figure(results: Path = RESULTS / "bound_gaps.json") -> Figure:
     """Gaps over the effort of the search.
 
     Args:
-        results: The JSON file that `benchmarks/compare_plans.py gaps` writes.
+        results: The JSON file that `benchmarks/bound_gaps.py` writes.
     """
-    found = recorded(results, "benchmarks/compare_plans.py gaps")
+    found = recorded(results, "benchmarks/bound_gaps.py")
     rows: list[Row] = [
         {
             "attention": "fused, estimated" if case["kind"] == "fused" else "table of 2023",
