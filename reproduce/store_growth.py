@@ -22,9 +22,9 @@ def figure(results: Path = RESULTS / "growth.json") -> Figure:
     """Calls of MPI per iteration over ranks: counted, and by the laws fitted to the counts.
 
     Args:
-        results: The JSON file that `python -m benchmarks.growth` writes.
+        results: The JSON file that `benchmarks/growth.py` writes.
     """
-    found = recorded(results, "benchmarks/growth")
+    found = recorded(results, "benchmarks/growth.py")
     counted = [
         _row(STEPS[step], int(n_ranks), sum(counts[step][kind] for kind in KINDS), "counted")
         for n_ranks, counts in found.results["measured"].items()

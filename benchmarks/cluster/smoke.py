@@ -9,6 +9,8 @@ too long ends the job, so those that might come last.
 """
 
 import json
+import os
+import re
 import signal
 import sys
 import threading
@@ -17,15 +19,131 @@ import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from cluster.facts import facts
-from cluster.one_sided import accesses, atomics
-from cluster.threads import collectives, threads
+import numpy as np
+
+from cluster.one_sided import accesses, atomics, summary
+from cluster.steps_of_a_rank import measure
 from dynapipe_hpc.data.errors import print_error
 from dynapipe_hpc.job.job import Job
-from dynapipe_hpc.job.world import MPI
-from growth.steps_of_a_rank import measure
+from dynapipe_hpc.job.machine import machine_facts
+from dynapipe_hpc.job.world import MPI, STARTED
 
 Check = Callable[[Job], Mapping[str, object]]
+N_ALONE = 200
+_SETTINGS = ("OMPI_MCA_", "UCX_", "HCOLL_", "UCC_", "MPIR_CVAR_", "FI_", "NCCL_", "PMIX_MCA_")
+_LIBRARIES = re.compile(
+    r"/lib(pmix|pmi2?|ucp|uct|hcoll|ucc|fabric|psm2|mpi|mpi_cray|mlx5)[-.\w]*\.so"
+)
+_CARDS = Path("/sys/class/infiniband")
+_STARTED, _CLOCK_TICKS = 19, os.sysconf("SC_CLK_TCK")
+
+
+def age_s() -> float:
+    """Seconds since this process was started, by the clock of the system."""
+    started = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[_STARTED]
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - int(started) / _CLOCK_TICKS
+
+
+def facts(job: Job) -> Mapping[str, object]:
+    """Facts of all ranks; those that differ between ranks are listed with their numbers."""
+    ready_s = age_s()
+    on_host = job.on_this_host()
+    n_hosts = sum(job.all_gather_int(int(on_host.is_first)))
+    machine = {k: v for k, v in machine_facts(job.size).items() if k not in ("host", "slurm_job")}
+    oldest_s, youngest_s = job.all_reduce_max([ready_s, -ready_s])
+    return {
+        **machine,
+        "hosts": n_hosts,
+        "ranks_per_host": int(job.all_reduce_max([on_host.size])[0]),
+        "interface": STARTED.interface or "none",
+        "library": MPI.Get_library_version().splitlines()[0].strip("\0"),
+        "standard": ".".join(map(str, MPI.Get_version())),
+        "loaded": alike(job, libraries()),
+        "cards": alike(job, cards()),
+        "settings": alike(job, settings()),
+        "start_to_mpi_s": {"first": -youngest_s, "last": oldest_s},
+    }
+
+
+def alike(job: Job, text: str) -> Mapping[str, int]:
+    """Number of ranks per text; on the first rank only."""
+    texts = job.gather(text)
+    return {each: texts.count(each) for each in sorted(set(texts))}
+
+
+def libraries() -> str:
+    """Communication libraries that this process has loaded, by file name."""
+    paths = set(re.findall(r"/\S+", Path("/proc/self/maps").read_text()))
+    return " ".join(sorted({Path(path).name for path in paths if _LIBRARIES.search(path)}))
+
+
+def cards() -> str:
+    """Network cards of this host: kind, firmware, state and rate."""
+    if not _CARDS.is_dir():
+        return "none"
+    return "; ".join(_card(card) for card in sorted(_CARDS.iterdir())) or "none"
+
+
+def _card(card: Path) -> str:
+    names = ("hca_type", "fw_ver", "ports/1/link_layer", "ports/1/state", "ports/1/rate")
+    values = [(card / name).read_text().strip() for name in names if (card / name).exists()]
+    return " ".join([card.name, *values])
+
+
+def settings() -> str:
+    """Settings of communication libraries in the environment, without folders."""
+    names = sorted(name for name in os.environ if name.startswith(_SETTINGS))
+    return " ".join(
+        f"{name}={value}"
+        for name in names
+        if "/" not in (value := os.environ[name]) and name != "OMPI_MCA_PREFIXES"
+    )
+
+
+def collectives(job: Job) -> Mapping[str, object]:
+    """Times in us of small all-reduces and barriers, of one thread."""
+    return {
+        "all-reduce": _median_us(lambda: job.all_reduce_max([job.rank] * 8)),
+        "barrier": _median_us(job.barrier),
+    }
+
+
+def threads(job: Job) -> Mapping[str, object]:
+    """All-reduces of two threads on two communicators, with checked sums.
+
+    Some libraries hand collectives over to HCOLL or UCC, which are not made for that everywhere.
+    """
+    comms = [MPI.Intracomm(job.comm.Dup()) for _ in range(2)]
+    wrong: list[int] = []
+    started_s = time.perf_counter()
+    workers = [threading.Thread(target=_sum, args=(comm, wrong)) for comm in comms]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    took_us = 1e6 * (time.perf_counter() - started_s) / N_ALONE
+    n_wrong = int(job.all_reduce_sum([len(wrong)])[0])
+    for comm in comms:
+        comm.Free()
+    return {"all-reduce, two threads": took_us, "n_wrong": n_wrong}
+
+
+def _sum(comm: MPI.Intracomm, wrong: list[int]) -> None:
+    n_ranks = comm.Get_size()
+    for i in range(N_ALONE):
+        summed = np.empty(4)
+        comm.Allreduce(np.full(4, float(i)), summed)
+        if not np.array_equal(summed, np.full(4, float(i * n_ranks))):
+            wrong.append(i)
+
+
+def _median_us(work: Callable[[], object]) -> Mapping[str, float]:
+    times_us = list[float]()
+    for _ in range(N_ALONE):
+        started_s = time.perf_counter()
+        work()
+        times_us.append(1e6 * (time.perf_counter() - started_s))
+    return summary(times_us)
 
 
 def steps(_: Job) -> Mapping[str, object]:

@@ -11,6 +11,7 @@ import pytest
 from mpi4py import MPI
 from tests.jobs.tiny_experiment import tiny_experiment
 
+from cluster.steps_of_a_rank import KINDS, counted_calls, iterate, of_all
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.doctor.examine import examine
 from dynapipe_hpc.experiment.doctor.finding import Case
@@ -20,8 +21,6 @@ from dynapipe_hpc.experiment.run.plans import check_same_plans
 from dynapipe_hpc.experiment.study.simulate import simulate
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.ranks import Alone
-from growth.count_calls import KINDS, counted_calls
-from growth.steps_of_a_rank import iterate, of_all
 
 pytestmark = pytest.mark.mpi
 

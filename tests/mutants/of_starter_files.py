@@ -4,7 +4,7 @@ from tests.mutants.mutant import of
 
 STARTER_FILES = (
     *of("job/starter_files.py", "tests/job/test_starter_files.py",
-        ('"benchmarks/cluster", ', "", "the first job on a cluster lacks its program"),
+        (', "benchmarks/cluster"', "", "the first job on a cluster lacks its program"),
         ("_IN_WHEEL if _IN_WHEEL.is_dir() else _IN_CHECKOUT", "_IN_CHECKOUT",
          "an installed package looks temporary itself"),
         ('rglob("*")', 'glob("*")', "folders in folders are left out"),

@@ -8,7 +8,7 @@ from shutil import copyfile
 from dynapipe_hpc.data.atomic_write import new_folder
 from dynapipe_hpc.data.errors import InputError
 
-FOLDERS = ("slurm", "configs", "benchmarks/cluster", "benchmarks/growth")
+FOLDERS = ("slurm", "configs", "benchmarks/cluster")
 """Folders that are copied, relative to their home; `slurm/smoke.sbatch` runs the benchmarks."""
 
 _IN_WHEEL = Path(__file__).parents[1] / "share"
