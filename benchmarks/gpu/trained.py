@@ -1,8 +1,9 @@
 """Runs of the command line that several steps need: a corpus, settings, processes."""
 
+import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -50,6 +51,13 @@ def usable_bytes() -> int:
     """Memory of the device that is left for a job."""
     free, _ = torch.cuda.mem_get_info()
     return int(MEMORY_SHARE * free)
+
+
+def on_ranks(n_ranks: int, *words: object, settings: Mapping[str, str] | None = None) -> int:
+    """The exit code of a Python program on several ranks."""
+    mpiexec = Path(sys.executable).parent / "mpiexec"
+    command = [str(word) for word in (mpiexec, "-n", n_ranks, sys.executable, *words)]
+    return subprocess.run(command, env=os.environ | (settings or {}), check=False).returncode
 
 
 def overrides(settings: Sequence[str]) -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 from tests.jobs.command_line import run_python
 
 from gpu import check
-from gpu.run_step import Outcome, run_step
+from gpu.check import Outcome, run_step
 
 ROOT = Path(__file__).parents[2]
 STEPS = {

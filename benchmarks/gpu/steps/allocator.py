@@ -30,8 +30,6 @@ if rehearses():
 SHARES = (0.6, PLANNED_SHARE, 1.0)
 COUNTED = ("num_device_alloc", "num_alloc_retries", "num_ooms")
 
-Stage = ModuleStage
-
 
 class TokenBytes(NamedTuple):
     """Memory that a token takes: between its passes, and on top while one runs."""
@@ -65,7 +63,7 @@ def main() -> None:
             note(f"{share:.0%} of the limit: taken beyond it", beyond)
 
 
-def make_stage(device: torch.device) -> Stage:
+def make_stage(device: torch.device) -> ModuleStage:
     """Two layers in the middle of a model."""
     module = family_of(SHAPE)(
         SHAPE, range(2, 4), first=False, last=False, dtype=torch.bfloat16, device=device
@@ -87,7 +85,7 @@ def microbatches(stream: np.random.Generator) -> Iterator[tuple[int, int]]:
         yield int(stream.integers(1, MAX_TOKENS // tokens + 1)), tokens
 
 
-def token_bytes(stage: Stage, device: torch.device) -> TokenBytes:
+def token_bytes(stage: ModuleStage, device: torch.device) -> TokenBytes:
     """Measured with the largest micro-batch."""
     rows = (1, MAX_TOKENS)
     forward(stage, device, 0, rows)
@@ -101,7 +99,7 @@ def token_bytes(stage: Stage, device: torch.device) -> TokenBytes:
 
 
 def run_iteration(
-    stage: Stage,
+    stage: ModuleStage,
     device: torch.device,
     of: Iterator[tuple[int, int]],
     limit_bytes: float,
@@ -126,12 +124,12 @@ def needed(of: Sequence[tuple[int, tuple[int, int]]], per_token: TokenBytes) -> 
     return sum(tokens) * per_token.stored + max(tokens) * per_token.transient
 
 
-def forward(stage: Stage, device: torch.device, i: int, rows: tuple[int, int]) -> None:
+def forward(stage: ModuleStage, device: torch.device, i: int, rows: tuple[int, int]) -> None:
     stage.load(i, PaddedRows((0,) * rows[0], rows[1]))
     stage.forward(i, random(device, rows))
 
 
-def backward(stage: Stage, device: torch.device, i: int, rows: tuple[int, int]) -> None:
+def backward(stage: ModuleStage, device: torch.device, i: int, rows: tuple[int, int]) -> None:
     stage.backward(i, random(device, rows))
 
 

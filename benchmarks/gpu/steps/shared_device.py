@@ -1,17 +1,13 @@
 """Ranks that share a device, staged through the host: equal to one process, and a run."""
 
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import torch
 
 from dynapipe_hpc.report.run_folder import RunFolder
 from gpu.finding import folder, note
-from gpu.trained import COMMAND_LINE, CONFIGS, SMOKE, dynapipe, overrides
+from gpu.trained import COMMAND_LINE, CONFIGS, SMOKE, dynapipe, on_ranks, overrides
 
-MPIEXEC = Path(sys.executable).parent / "mpiexec"
 TESTS = ("tests/mpi/test_training.py", "-m", "mpi and not slow", "-q", "-p", "no:cacheprovider")
 N_STAGES, N_SAMPLES = 4, 2000
 SETTINGS = (
@@ -33,7 +29,7 @@ def compare(n_ranks: int) -> None:
     """Reports whether ranks on one device train as one process does."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     which = ("-k", f"share_a_device and {device}")
-    code = ranks(n_ranks, "-m", "mpi4py", "-m", "pytest", *TESTS, *which)
+    code = on_ranks(n_ranks, "-m", "mpi4py", "-m", "pytest", *TESTS, *which)
     told = "equal" if code == 0 else "not equal, see the log"
     note(f"{n_ranks} ranks on {device}: weights of one process", told, "equal", code == 0)
 
@@ -48,19 +44,13 @@ def train() -> None:
     dynapipe("preprocess", text, corpus)
     settings = [f'data.dataset="{corpus}"', *SETTINGS]
     verb = ["run", CONFIGS / "gpt.toml", "-o", run, *overrides(settings)]
-    code = ranks(N_STAGES, "-c", COMMAND_LINE, *map(str, verb))
+    code = on_ranks(N_STAGES, "-c", COMMAND_LINE, *verb)
     note(f"run of {N_STAGES} stages ends with", code, "0", code == 0)
     if code:
         return
     losses = [record.loss for record in RunFolder.open(run).records()]
     told = f"{losses[0]:.3f}, {losses[-1]:.3f}"
     note("first and last loss", told, "falls", losses[-1] < losses[0])
-
-
-def ranks(n_ranks: int, *words: str) -> int:
-    """The exit code of a Python program on several ranks."""
-    command = [str(MPIEXEC), "-n", str(n_ranks), sys.executable, *words]
-    return subprocess.run(command, check=False).returncode
 
 
 if __name__ == "__main__":
