@@ -32,11 +32,9 @@ GPT = GptShape(
     n_layers=16, hidden_size=4096, n_heads=32, ffn_size=16384, vocab_size=50304, max_tokens=8192
 )
 NAME = "a100_40gb_gpt_6.7b"
-BOTH = DynamicConfig(layouts=("padded", "packed"))
 Mode = Literal["none", "selective", "full"]
 ONE_MODE: tuple[Mode, ...] = ("none",)
 THREE_MODES: tuple[Mode, ...] = ("none", "selective", "full")
-DEFAULT = SearchConfig()
 
 
 def equal_shares(shape: ModelShape, cluster: Cluster) -> Placement:
@@ -51,19 +49,14 @@ class Devices(NamedTuple):
     cluster: Cluster
     cost: CostModel
 
-    def planner(
-        self, batch: DynamicConfig = BOTH, search: SearchConfig = DEFAULT, *, split: bool = False
-    ) -> Planner:
-        """A planner of dynamic micro-batches; backward passes may be split."""
-        rules = schedule_rules(ScheduleConfig(split_backward=split))
+    def planner(self, search: SearchConfig) -> Planner:
+        """A planner of padded and packed rows; backward passes may be split."""
+        rules = schedule_rules(ScheduleConfig(split_backward=True))
+        batch = DynamicConfig(layouts=("padded", "packed"))
         chooser = dynamic_chooser(batch, search, rules, cost=self.cost, cluster=self.cluster)
-        boundaries, width = self.placement.boundaries(self.shape), self.shape.hidden_size
-        return Planner(chooser, self.cost, self.cluster, width, boundaries, split_backward=split)
-
-    @property
-    def placement(self) -> Placement:
-        """The layers of every stage."""
-        return equal_shares(self.shape, self.cluster)
+        boundaries = equal_shares(self.shape, self.cluster).boundaries(self.shape)
+        width = self.shape.hidden_size
+        return Planner(chooser, self.cost, self.cluster, width, boundaries, split_backward=True)
 
 
 def a100_devices(

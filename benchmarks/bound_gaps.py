@@ -30,7 +30,6 @@ from typing import Any
 import numpy as np
 
 from a100_inputs import (
-    BOTH,
     GPT,
     Devices,
     a100_devices,
@@ -136,7 +135,7 @@ def measure_all(folder: Path) -> dict[str, dict[str, float]]:
     found = {}
     for kind, cases in kinds.items():
         for (lengths, devices), search in product(cases, EFFORTS):
-            planner = devices.planner(BOTH, search, split=True)
+            planner = devices.planner(search)
             name = f"{kind} split {lengths} x{devices.cluster.n_replicas} {search.effort}"
             found[name] = row_of(
                 gap(planner, in_authors_rows(samples) if kind == "both" else samples)

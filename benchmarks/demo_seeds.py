@@ -5,16 +5,14 @@
 With `--variants` it is a rank of the job that it starts.
 
 Four ranks train a model like that of the demo (four layers of width 256, samples of up to 512
-tokens) in two divisions: 2 stages x 2 replicas, and 4 stages. Each is profiled first. Then every
-batch of every seed is trained on by all rules in turn, by the same ranks with the same weights, so
-that what disturbs the machine disturbs all alike; each batch begins with another rule. Baselines
-are tuned for every batch; those for packed rows run 1F1B, as their authors do. Planning is not
-timed: a run hides it.
+tokens) as 2 stages x 2 replicas. It is profiled first. Then every batch of every seed is trained on
+by all rules in turn, by the same ranks with the same weights, so that what disturbs the machine
+disturbs all alike; each batch begins with another rule. Baselines are tuned for every batch; those
+for packed rows run 1F1B, as their authors do. Planning is not timed: a run hides it.
 
 `tokens/s` is the median over seeds of real tokens over time; `ratio` is that of `dynamic` over that
 of the rule within a seed, the geometric mean over seeds, `least` and `most` its extremes. The row
-`best rule` compares with whatever rule is fastest in a seed. `error` is the median of |predicted -
-measured| / measured time in %.
+`best rule` compares with whatever rule is fastest in a seed.
 
 Ranks need a core each. On fewer, they take turns: one computes while another waits, so that bubbles
 cost less than they would.
@@ -54,21 +52,14 @@ SIZES: dict[str, int] = {
     "model.max_tokens": LONGEST,
     "data.max_tokens": LONGEST,
     "training.iterations": 100_000,  # decides the learning rate only
+    "cluster.n_stages": 2,
+    "cluster.n_replicas": 2,
 }
-DIVISIONS: dict[str, dict[str, int]] = {
-    "2 stages x 2 replicas": {"cluster.n_stages": 2, "cluster.n_replicas": 2},
-    "4 stages": {"cluster.n_stages": 4, "cluster.n_replicas": 1},
-}
+DIVISION = "2 stages x 2 replicas"
 PADDED = ("naive_padding", "dense_packing", "token_budget")
 PACKED = ("packed_next_fit", "packed_balanced")
 OURS, BEST = "dynamic", "best rule"
-COLUMNS = {
-    "tokens/s": "{:.0f}",
-    "ratio": "{:.3f}",
-    "least": "{:.3f}",
-    "most": "{:.3f}",
-    "error": "{:.1f}",
-}
+COLUMNS = {"tokens/s": "{:.0f}", "ratio": "{:.3f}", "least": "{:.3f}", "most": "{:.3f}"}
 
 Batches = Sequence[Mapping[str, float]]
 Row = dict[str, float]
@@ -82,14 +73,13 @@ def overrides_of(rule: str) -> list[str]:
     return [f"planner.batch={{rule='{rule}'}}", *scheduled]
 
 
-def measure(folder: Path, division: dict[str, int], n_seeds: int, n_batches: int) -> dict[str, Row]:
-    """Profiles a division and trains."""
+def measure(folder: Path, n_seeds: int, n_batches: int) -> dict[str, Row]:
+    """Profiles and trains."""
     costs, found = folder / "costs.h5", folder / "found.json"
-    costs.unlink(missing_ok=True)
     common = [
-        f"data.dataset='{folder / 'corpus.h5'}'",
+        f"data.dataset='{write_corpus(folder, '--max-bytes', LONGEST)}'",
         f"planner.cost.path='{costs}'",
-        *(f"{key}={value}" for key, value in (SIZES | division).items()),
+        *(f"{key}={value}" for key, value in SIZES.items()),
     ]
     sets = [word for each in (*common, *overrides_of(OURS)) for word in ("--set", each)]
     largest = ("--microbatch-tokens", 2 * LONGEST)
@@ -103,13 +93,9 @@ def measure(folder: Path, division: dict[str, int], n_seeds: int, n_batches: int
 
 def rows_of(seeds: Sequence[Mapping[str, Batches]]) -> dict[str, Row]:
     """A row per rule, from the measurements of every seed."""
-    with_best = [{**seed, BEST: seed[best_rule(seed)]} for seed in seeds]
+    best = [max((seed[rule] for rule in seed if rule != OURS), key=rate) for seed in seeds]
+    with_best = [{**seed, BEST: fastest} for seed, fastest in zip(seeds, best, strict=True)]
     return {rule: row_of([(seed[OURS], seed[rule]) for seed in with_best]) for rule in with_best[0]}
-
-
-def best_rule(seed: Mapping[str, Batches]) -> str:
-    """The rule with the most real tokens per second."""
-    return max((rule for rule in seed if rule != OURS), key=lambda rule: rate(seed[rule]))
 
 
 def row_of(seeds: Sequence[tuple[Batches, Batches]]) -> Row:
@@ -120,7 +106,6 @@ def row_of(seeds: Sequence[tuple[Batches, Batches]]) -> Row:
         "ratio": geometric_mean(ratios),
         "least": min(ratios),
         "most": max(ratios),
-        "error": 100 * median(error for _, own in seeds for error in errors_of(own)),
     }
 
 
@@ -130,29 +115,13 @@ def rate(batches: Batches) -> float:
     return tokens / seconds
 
 
-def errors_of(batches: Batches) -> list[float]:
-    """Relative errors of predicted times."""
-    return [abs(batch["predicted_s"] / batch["measured_s"] - 1) for batch in batches]
-
-
-def measure_all(n_seeds: int, n_batches: int) -> dict[str, dict[str, Row]]:
-    """The rows of every division."""
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        write_corpus(folder, "--max-bytes", LONGEST)
-        return {
-            name: measure(folder, division, n_seeds, n_batches)
-            for name, division in DIVISIONS.items()
-        }
-
-
 def train_in_turn(
     job: Job, variants: Mapping[str, Experiment], n_seeds: int, n_batches: int
 ) -> list[dict[str, list[dict[str, float]]]]:
     """Trains on the first batches of every seed by every planner; the same ranks and weights.
 
     Returns:
-        By seed and name of a variant, an entry per batch: real tokens, seconds, predicted seconds.
+        By seed and name of a variant, an entry per batch: real tokens and seconds.
     """
     first, *_ = variants.values()
     placement = any_placement(first.config)
@@ -170,11 +139,11 @@ def train_in_turn(
     for turn, (seed, k) in enumerate(turns):
         names = [*planners][turn % len(planners) :] + [*planners][: turn % len(planners)]
         for name in names:
-            times_s = train(job, rank, planners[name], n_trained, batches[seed][k])
+            measured_s = train(job, rank, planners[name], n_trained, batches[seed][k])
             n_trained += 1
             if turn > 0:
                 tokens = sum(sample.tokens for sample in batches[seed][k])
-                found[seed][name].append({"tokens": tokens, **times_s})
+                found[seed][name].append({"tokens": tokens, "measured_s": measured_s})
     rank.channels.close()
     return found
 
@@ -187,8 +156,8 @@ def sampler_of(files: Experiment, seed: int) -> TokenBudgetSampler:
 
 def train(
     job: Job, rank: Rank, planner: Planner, iteration: int, samples: Sequence[Sample]
-) -> dict[str, float]:
-    """Trains on one batch; planning is not timed."""
+) -> float:
+    """Seconds of training on one batch; planning is not timed."""
     planned = encode_plans(planner.make_plans(iteration, samples)) if job.is_first else []
     plan = decode(job.broadcast(planned)[job.rank])
     rank.loader.start_iteration(samples)
@@ -196,8 +165,7 @@ def train(
     started_s = time.perf_counter()
     launch_plan(plan, rank.stage, rank.channels.transport, rank.clock).finish()
     job.barrier()
-    measured_s = time.perf_counter() - started_s
-    return {"measured_s": measured_s, "predicted_s": 1e-3 * plan.prediction.iteration_ms}
+    return time.perf_counter() - started_s
 
 
 def main() -> None:
@@ -217,12 +185,11 @@ def main() -> None:
             if job.is_first:
                 arguments.json.write_text(json.dumps(of_seeds), encoding="utf-8")
         return
-    found = measure_all(arguments.seeds, arguments.batches)
-    for division, rows in found.items():
-        print(f"\n{division}")
-        print_table(rows, COLUMNS)
+    with TemporaryDirectory() as folder:
+        rows = measure(Path(folder), arguments.seeds, arguments.batches)
+    print_table(rows, COLUMNS)
     if arguments.json:
-        write_json(arguments.json, found)
+        write_json(arguments.json, {DIVISION: rows})
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ SPREADS = {512: 0.9, 2048: 1.2}
 SIZES = (1, 2, 4, 8, 16, 32)  # samples
 LIMITS = (512, 1024, 2048, 4096)  # tokens of a micro-batch
 FITTED = [(n, m) for n in (1, 4, 16) for m in (16, 64, 256)] + [(2, 512)]
-MEDIANS = ("tokens_per_s", "seconds", "waiting", "eval_loss")
+MEDIANS = ("tokens_per_s", "waiting", "eval_loss")
 OF_LAYOUT = {False: "planned", True: "packed"}
 Sample = dict[str, list[int]]
 Mine = TypeVar("Mine")
@@ -221,14 +221,13 @@ def together(clocks: Sequence[Clock]) -> dict[str, float]:
     seconds = max(clock.seconds for clock in clocks)
     return {
         "tokens_per_s": sum(clock.n_tokens for clock in clocks) / seconds,
-        "seconds": seconds,
         "waiting": 1 - statistics.mean(clock.busy_s for clock in clocks) / seconds,
     }
 
 
 def train(
     method: Method, size: int, seed: int, n_steps: int, mixture: Mixture, cost: FunctionCost
-) -> dict[str, Any]:
+) -> dict[str, float]:
     """Trains an epoch, or its first steps, and says how fast, and what was learnt.
 
     A part of the epoch has the samples that it would have in a whole one, as `group_by_length`
@@ -237,6 +236,7 @@ def train(
     data = samples(PER_STEP * N_STEPS, seed, mixture)
     in_order = np.random.default_rng((seed, 0)).permutation(len(data))  # as a PlannedSampler does
     lengths = [len(sample["input_ids"]) for sample in data]
+    n_batches = 1 if method.is_planned else PER_STEP // (size * N_PROCESSES)
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
         arguments = transformers.TrainingArguments(
@@ -244,13 +244,10 @@ def train(
             max_steps=n_steps,
             per_device_train_batch_size=1 if method.is_planned else size,
             per_device_eval_batch_size=8,
-            gradient_accumulation_steps=(
-                1 if method.is_planned else PER_STEP // (size * N_PROCESSES)
-            ),
+            gradient_accumulation_steps=n_batches,
             train_sampling_strategy=method.sampling,
             learning_rate=3e-3,
             lr_scheduler_type="constant",
-            logging_steps=1,
             save_strategy="no",
             report_to=[],
             use_cpu=True,
@@ -283,20 +280,10 @@ def train(
         trainer.remove_callback(transformers.PrinterCallback)
         trainer.training_step = clock.counted(trainer.training_step)
         trainer.train()
-        losses = [line["loss"] for line in trainer.state.log_history if "loss" in line]
         trainer.data_collator = padded_to_longest  # losses of all are means over the same batches
         trainer.model.set_attn_implementation("sdpa")
         loss = trainer.evaluate()["eval_loss"]
-    return {
-        **together(of_processes(clock)),
-        "losses": [round(float(each), 4) for each in losses],
-        "eval_loss": float(loss),
-    }
-
-
-def median_of(runs: list[dict[str, Any]], key: str) -> float:
-    """Median of a number over runs."""
-    return statistics.median(float(run[key]) for run in runs)
+    return {**together(of_processes(clock)), "eval_loss": float(loss)}
 
 
 def say(text: str) -> None:
@@ -324,7 +311,7 @@ def main() -> None:
         for is_packed, name in OF_LAYOUT.items()
     }
 
-    def measured(name: str, size: int, seed: int, n_steps: int) -> dict[str, Any]:
+    def measured(name: str, size: int, seed: int, n_steps: int) -> dict[str, float]:
         method = METHODS[name]
         run = train(method, size, seed, n_steps, mixture, costs[method.is_packed])
         say(f"{name}, {size}, seed {seed}, {n_steps} steps: {run['tokens_per_s']:,.0f} tokens/s")
@@ -338,22 +325,21 @@ def main() -> None:
             if of_name[str(size)] < 0.75 * max(of_name.values()):
                 break  # speed has one peak, and large random batches take minutes
     best = {name: int(max(found, key=found.__getitem__)) for name, found in by_size.items()}
-    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in METHODS}
+    runs: dict[str, list[dict[str, float]]] = {name: [] for name in METHODS}
     for seed in range(arguments.seeds):  # one after the other, so that all see the same load
         for name, of_seeds in runs.items():
             of_seeds.append(measured(name, best[name], seed, N_STEPS))
     summary = {
-        name: {key: median_of(of_name, key) for key in MEDIANS} for name, of_name in runs.items()
+        name: {key: statistics.median(run[key] for run in of_name) for key in MEDIANS}
+        for name, of_name in runs.items()
     }
-    for name, row in summary.items():
-        say(
-            f"{name}, {best[name]}: {row['tokens_per_s']:,.0f} tokens/s, "
-            f"{row['waiting']:.1%} waiting, loss {row['eval_loss']:.4f}, {row['seconds']:.1f} s"
-        )
     better = max(summary[name]["tokens_per_s"] for name in ("random", "grouped"))
     ratios = {name: row["tokens_per_s"] / better for name, row in summary.items()}
-    for name in list(METHODS)[2:]:
-        say(f"{name}: {ratios[name]:.2f} times the better of random and grouped")
+    for name, row in summary.items():
+        say(
+            f"{name}, {best[name]}: {row['tokens_per_s']:,.0f} tokens/s, {ratios[name]:.2f} times "
+            f"the best of the first two, {row['waiting']:.1%} waiting, loss {row['eval_loss']:.4f}"
+        )
     if arguments.json and PROCESS == 0:
         found = {
             "lengths": mixture.name,

@@ -23,12 +23,13 @@ from pathlib import Path
 
 import numpy as np
 
-from a100_inputs import BOTH, GPT, ONE_MODE, THREE_MODES, Mode, a100_devices, a100_table
+from a100_inputs import GPT, ONE_MODE, THREE_MODES, Mode, a100_devices, a100_table
 from dynapipe_hpc.data.lengths_file import draw_lengths
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.job.process import keep_freed_memory
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.codec import encode_plans
+from dynapipe_hpc.planner.choose.config import SearchConfig
 from measured import median_ms, run_over_inputs
 
 COLUMNS = dict.fromkeys(
@@ -52,7 +53,7 @@ def measure(folder: Path, n_tokens: int, modes: tuple[Mode, ...]) -> dict[str, f
     cluster = Cluster(
         n_replicas=n_tokens // TOKENS_PER_REPLICA, n_stages=64, device_memory_bytes=40_000_000_000
     )
-    planner = a100_devices(a100_table(folder), cluster, DEEP, modes).planner(BOTH, split=True)
+    planner = a100_devices(a100_table(folder), cluster, DEEP, modes).planner(SearchConfig())
     samples = drawn_samples(n_tokens)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     started_s = time.thread_time()

@@ -16,9 +16,8 @@ those of the rules of today (one packed row per micro-batch of about the same wo
 to a number of tokens), with the same schedules, and the best size and recomputation for every
 batch. `gain` is `whole` over `slices`; all are geometric means over the batches, the least gain
 behind it. `over work` is the time with slices over the larger of the work and the longest sample's
-own work on a stage, `gap` the time over the lower bound of all plans, with slices if the plan has
-some, the largest of the first two batches. `ms` is the processor time of planning with slices, the
-median over batches, and `times` what it takes of that without.
+own work on a stage. `ms` is the processor time of planning with slices, the median over batches,
+and `times` what it takes of that without.
 """
 
 import argparse
@@ -54,7 +53,6 @@ from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel, Shapes
 from dynapipe_hpc.planner.from_config import dynamic_chooser
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
-from dynapipe_hpc.planner.schedule.lower_bound import lower_bound
 from dynapipe_hpc.planner.schedule.rules import schedule_rules
 from measured import print_table, write_json
 
@@ -72,7 +70,6 @@ SHAPE = LlamaShape(
 PLACEMENTS = {4: Placement((9, 9, 8, 6)), 8: Placement((4, 5, 5, 4, 4, 4, 4, 2))}
 RULES = schedule_rules(ScheduleConfig(split_backward=True))
 N_WITH, N_DRAWN = 6, 20
-N_BOUNDED = 2  # bounds take seconds
 
 
 class Point(NamedTuple):
@@ -121,7 +118,6 @@ COLUMNS = {
     "gain": "{:.2f}",
     "least gain": "{:.2f}",
     "over work": "{:.3f}",
-    "gap": "{:.3f}",
     "ms": "{:.0f}",
     "times": "{:.2f}",
 }
@@ -139,35 +135,28 @@ def main() -> None:
 
 def measured(point: Point) -> dict[str, float]:
     cost, cluster = machine(point)
-    rows: list[tuple[float, ...]] = []
-    gaps: list[float] = []
-    for samples in batches(point):
-        (whole, whole_ms), (sliced, sliced_ms) = (
-            planned(samples, cost, cluster, each) for each in ("off", "auto")
-        )
-        work, longest = work_ms(sliced, cost), longest_ms(samples, cost)
-        of_rules = (by_rule(samples, cost, cluster, rule) for rule in BASELINES)
-        times = (*of_rules, whole.best.iteration_ms, sliced.best.iteration_ms)
-        over = times[-1] / max(work, longest)
-        rows.append((*(each / work for each in times), over, sliced_ms, whole_ms))
-        if len(gaps) < N_BOUNDED:
-            bound = lower_bound(sliced.pipelines, samples, cost, cluster, may_split=True)
-            gaps.append(times[-1] / bound.iteration_ms)
-    balanced, budget, wholes, slices, overs, planning_ms, before_ms = (
-        list(each) for each in zip(*rows, strict=True)
+    rows = [compared(samples, cost, cluster) for samples in batches(point)]
+    return {name: geometric_mean(row[name] for row in rows) for name in rows[0]} | {
+        "least gain": min(row["gain"] for row in rows),
+        "ms": median(row["ms"] for row in rows),
+    }
+
+
+def compared(samples: list[Sample], cost: CostModel, cluster: Cluster) -> dict[str, float]:
+    (whole, whole_ms), (sliced, sliced_ms) = (
+        planned(samples, cost, cluster, each) for each in ("off", "auto")
     )
-    gains = [a / b for a, b in zip(wholes, slices, strict=True)]
+    balanced_ms, budget_ms = (by_rule(samples, cost, cluster, rule) for rule in BASELINES)
+    work, slices_ms = work_ms(sliced, cost), sliced.best.iteration_ms
     return {
-        "balanced": geometric_mean(balanced),
-        "budget": geometric_mean(budget),
-        "whole": geometric_mean(wholes),
-        "slices": geometric_mean(slices),
-        "gain": geometric_mean(gains),
-        "least gain": min(gains),
-        "over work": geometric_mean(overs),
-        "gap": max(gaps),
-        "ms": median(planning_ms),
-        "times": geometric_mean([a / b for a, b in zip(planning_ms, before_ms, strict=True)]),
+        "balanced": balanced_ms / work,
+        "budget": budget_ms / work,
+        "whole": whole.best.iteration_ms / work,
+        "slices": slices_ms / work,
+        "gain": whole.best.iteration_ms / slices_ms,
+        "over work": slices_ms / max(work, longest_ms(samples, cost)),
+        "ms": sliced_ms,
+        "times": sliced_ms / whole_ms,
     }
 
 

@@ -59,9 +59,9 @@ def measure(config: Path, folder: Path) -> dict[str, Row]:
     return found
 
 
-def compare(run: RunFolder, counted: range = COUNTED) -> Row:
+def compare(run: RunFolder) -> Row:
     """Errors over the counted iterations."""
-    records = [record for record in run.records() if record.iteration in counted]
+    records = [record for record in run.records() if record.iteration in COUNTED]
     times = [relative_difference(r.predicted_ms, r.measured_ms) for r in records]
     peaks = [relative_difference(r.predicted_peak_bytes, r.measured_peak_bytes) for r in records]
     return {

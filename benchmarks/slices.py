@@ -7,11 +7,9 @@ are a fifth of the work. A profile, then for each seed of the batches a run with
 with them, and one by each rule of today at the best size for every batch: packed rows of equal work
 and a token budget, of the same iterations; the first iteration is left out. "ratio" is real tokens
 per second with slices over those without, of a seed, likewise "over balanced" and "over budget";
-errors are |predicted - measured| / measured, medians over a seed's iterations; "loss" is the
-largest relative difference of losses without slices and with them. Nothing else should run beside
-it: the load of the machine is measured at the end of each seed. It takes about half an
-hour.
-
+errors are of predictions with slices, medians over a seed's iterations; "loss" is the largest
+relative difference of losses without slices and with them. Nothing else should run beside it: the
+load of the machine is measured at the end of each seed. It takes about half an hour.
 With more stages than cores, stages take turns on them, which predictions do not know.
 """
 
@@ -101,42 +99,19 @@ def measure(folder: Path, configs: Mapping[str, Path], seed: int, n_stages: int)
         "ratio": _tokens_per_s(sliced) / _tokens_per_s(whole),
         "over balanced": _tokens_per_s(sliced) / _tokens_per_s(balanced),
         "over budget": _tokens_per_s(sliced) / _tokens_per_s(budget),
-        "predicted ratio": sum(r.predicted_ms for r in whole) / sum(r.predicted_ms for r in sliced),
         "whole_ms": median(r.measured_ms for r in whole),
         "sliced_ms": median(r.measured_ms for r in sliced),
-        "time error, whole": _time_error(whole),
-        "time error": _time_error(sliced),
-        "p/m": sum(r.predicted_ms for r in sliced) / sum(r.measured_ms for r in sliced),
-        "peak error, whole": _peak_error(whole),
-        "peak error": _peak_error(sliced),
-        "peak p/m": sum(r.predicted_peak_bytes for r in sliced)
-        / sum(r.measured_peak_bytes for r in sliced),
+        "time error": median(relative_difference(r.predicted_ms, r.measured_ms) for r in sliced),
+        "peak error": median(
+            relative_difference(r.predicted_peak_bytes, r.measured_peak_bytes) for r in sliced
+        ),
         "loss": largest_loss_difference(records["whole"], records["sliced"]),
-        "micro-batches": median(r.n_microbatches for r in sliced),
         "load": os.getloadavg()[0],
     }
 
 
 def _tokens_per_s(records: Sequence[IterationRecord]) -> float:
     return 1e3 * sum(r.real_tokens for r in records) / sum(r.measured_ms for r in records)
-
-
-def _time_error(records: Sequence[IterationRecord]) -> float:
-    return median(relative_difference(r.predicted_ms, r.measured_ms) for r in records)
-
-
-def _peak_error(records: Sequence[IterationRecord]) -> float:
-    return median(
-        relative_difference(r.predicted_peak_bytes, r.measured_peak_bytes) for r in records
-    )
-
-
-def show(results: dict[str, Row]) -> None:
-    """A row per seed, then their median, least and most."""
-    forms = dict.fromkeys(results["median"], "{:.3f}")
-    forms |= {name: "{:.1%}" for name in forms if "error" in name}
-    forms |= {"whole_ms": "{:.0f}", "sliced_ms": "{:.0f}", "loss": "{:.1e}", "load": "{:.1f}"}
-    print_table(results, forms)
 
 
 def main() -> None:
@@ -161,7 +136,7 @@ def main() -> None:
     results = {f"seed {seed}": row for seed, row in enumerate(rows)}
     for statistic in (median, min, max):
         results[statistic.__name__] = {key: statistic(row[key] for row in rows) for key in rows[0]}
-    show(results)
+    print_table(results, dict.fromkeys(rows[0], "{:.3g}"))
     if arguments.json:
         write_json(arguments.json, results, n_stages)
 
