@@ -47,24 +47,20 @@ def why_unreadable(path: Path) -> str:
     try:
         with open_input(path) as file:
             begins = file.read(len(GIT_LFS))
-    except OSError as error:
+    except (OSError, ValueError) as error:
         return _reason(error)
-    except ValueError as error:  # a name with a zero byte
-        return str(error)
-    if begins == GIT_LFS:
-        return IS_POINTER
-    return ""
+    return IS_POINTER if begins == GIT_LFS else ""
 
 
 def read_input(path: Path, most_bytes: int = MAX_BYTES) -> bytes:
     """The bytes of a file that is expected to be small."""
-    if reason := why_unreadable(path):
-        raise InputError(f"{path}: cannot be read: {reason}")
     try:
         with open_input(path) as file:
             content = file.read(most_bytes + 1)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise InputError(f"{path}: cannot be read: {_reason(error)}") from None
+    if content.startswith(GIT_LFS):
+        raise InputError(f"{path}: cannot be read: {IS_POINTER}")
     if len(content) > most_bytes:
         raise InputError(f"{path}: is larger than {most_bytes:,} bytes; name the right file")
     return content
@@ -85,8 +81,9 @@ def _check_regular(mode: int) -> None:
         raise OSError(errno.EINVAL, "is not a regular file")
 
 
-def _reason(error: OSError) -> str:
-    return error.strerror or str(error)
+def _reason(error: Exception) -> str:
+    """The reason of the system, or of a name with a zero byte."""
+    return getattr(error, "strerror", None) or str(error)
 
 
 def download_advice(path: Path) -> str:

@@ -69,27 +69,29 @@ Mask = npt.NDArray[np.bool_]
 
 
 class TrainedTokens:
-    """Choice of the tokens of samples that are trained (the loss mask): here, all of the target."""
+    """Choice of the tokens of samples that are trained (the loss mask); here, not of the input."""
+
+    def spans_in(self, sample: Sample) -> list[Span]:
+        """Spans of trained tokens among the used tokens of a sample; at least one."""
+        return [(sample.input_tokens, sample.tokens)]
 
     def mask(self, sample: Sample) -> Mask:
-        """Whether each used token of a sample is trained; at least one is."""
-        mask = np.ones(sample.tokens, np.bool_)
-        mask[: sample.input_tokens] = False
+        """Whether each used token of a sample is trained."""
+        mask = np.zeros(sample.tokens, np.bool_)
+        for start, end in self.spans_in(sample):
+            mask[start:end] = True
         return mask
 
     def count(self, sample: Sample) -> int:
         """Number of trained tokens of a sample."""
-        return sample.target_tokens
+        return sum(end - start for start, end in self.spans_in(sample))
 
 
 class AllTokens(TrainedTokens):
     """The tokens of inputs and targets."""
 
-    def mask(self, sample: Sample) -> Mask:
-        return np.ones(sample.tokens, np.bool_)
-
-    def count(self, sample: Sample) -> int:
-        return sample.tokens
+    def spans_in(self, sample: Sample) -> list[Span]:
+        return [(0, sample.tokens)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,23 +107,9 @@ class MarkedTokens(TrainedTokens):
     keeps_end: bool
     predicts_inputs: bool
 
-    def mask(self, sample: Sample) -> Mask:
-        if (marked := self._marked(sample)) is None:
-            return TARGETS.mask(sample)
-        mask = np.zeros(sample.tokens, np.bool_)
-        for start, end in marked:
-            mask[start:end] = True
-        return mask
-
-    def count(self, sample: Sample) -> int:
-        if (marked := self._marked(sample)) is None:
-            return sample.target_tokens
-        return sum(end - start for start, end in marked)
-
-    def _marked(self, sample: Sample) -> list[Span] | None:
-        """Marked spans among the used tokens of a sample; None if the dataset marks none in it."""
+    def spans_in(self, sample: Sample) -> list[Span]:
         if not (spans := self.spans.of_sample(sample.sample_id)):
-            return None
+            return TARGETS.spans_in(sample)
         n_inputs = int(self.input_lengths[sample.sample_id])
         first = n_inputs - sample.input_tokens if self.keeps_end else 0
         # Of each part: its start in the complete sample, its start in what is used, its length.

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from dynapipe_hpc.data.config import DataConfig
 from dynapipe_hpc.data.dataset.long_samples import Tokens, UsedTokens
-from dynapipe_hpc.data.dataset.sampler import BatchBlock, batch_starts, random_order
+from dynapipe_hpc.data.dataset.sampler import BatchBlock, Batches, batch_starts, random_order
 
 Floats = npt.NDArray[np.floating]
 RATE_STEPS = 2**32
@@ -144,7 +144,7 @@ MIN_DRAWS, MAX_DRAWS = 2**12, 2**20
 """Limits of draws per block: enough for many batches, few enough to make while training waits."""
 
 
-class MixtureBatches:
+class MixtureBatches(Batches):
     """Global batches of a mixture: a block is a stretch of draws, up to the end of a batch.
 
     Every dataset is visited epoch by epoch (`Visits`). No batch holds a sample twice: a batch ends
@@ -157,12 +157,10 @@ class MixtureBatches:
 
     def __init__(self, mixture: Mixture, used: UsedTokens, config: DataConfig) -> None:
         """Takes the samples."""
-        self.samples_of_epoch = sum(mixture.n_samples)
-        self._mixture, self._lengths = mixture, used.lengths
+        super().__init__(used, config.tokens_per_batch, max(1, min(mixture.n_samples) // 4))
+        self.samples_of_epoch, self._mixture = sum(mixture.n_samples), mixture
         kept = np.split(used.kept, np.cumsum(mixture.n_samples)[:-1])
         self._visits = [Visits(ids, config.seed, d) for d, ids in enumerate(kept)]
-        self._longest = int(self._lengths[used.kept].max())
-        self._budget = config.tokens_per_batch
         self._n_draws = min(max(sum(mixture.n_samples), MIN_DRAWS), MAX_DRAWS)
         self._counts = [[0] * len(kept)]  # draws before each block that can be asked for
 
@@ -177,11 +175,6 @@ class MixtureBatches:
             drawn = np.bincount(datasets[: block.starts[-1]], minlength=len(counts))
             self._counts.append((counts + drawn).tolist())
         return block
-
-    def has_at_least(self, n_samples: int) -> bool:
-        """Whether `n_samples` of the longest samples fit the budget before any can repeat."""
-        apart = max(1, min(self._mixture.n_samples) // 4)
-        return n_samples * self._longest <= self._budget and n_samples <= apart
 
     def _block(self, counts: Sequence[int], datasets: Tokens) -> BatchBlock | None:
         """The batches among the next draws; None if the first does not end among them."""

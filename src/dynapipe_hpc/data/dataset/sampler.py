@@ -2,11 +2,11 @@
 
 import math
 import threading
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -34,24 +34,30 @@ class BatchBlock:
         return len(self.starts) - 1
 
 
-class Batches(Protocol):
-    """Global batches, in blocks: without end, or until all datasets reach their limit of epochs."""
+class Batches(ABC):
+    """Global batches, in blocks: without end, or until all datasets reach their limit of epochs.
 
-    @property
-    def samples_of_epoch(self) -> int | None:
-        """Number of samples that count as an epoch; None if every block is an epoch."""
-        ...
+    `samples_of_epoch`: Number of samples that count as an epoch; None if every block is an epoch.
+    """
 
+    samples_of_epoch: int | None = None
+
+    def __init__(self, used: UsedTokens, budget: int, apart: int) -> None:
+        """Takes the samples, a budget of tokens, and least draws between two of one sample."""
+        self._kept, self._lengths = used.kept, used.lengths
+        self._budget, self._apart = budget, apart
+
+    @abstractmethod
     def block(self, number: int) -> BatchBlock:
         """Block of batches; callers have asked for every block before it at least once."""
-        ...
 
     def has_at_least(self, n_samples: int) -> bool:
-        """Whether every batch is sure to have `n_samples` samples; False if that is not known."""
-        ...
+        """Whether `n_samples` of the longest samples fit the budget before any can repeat."""
+        longest = int(self._lengths[self._kept].max())
+        return n_samples * longest <= self._budget and n_samples <= self._apart
 
 
-class EpochBatches:
+class EpochBatches(Batches):
     """Global batches of one dataset: a block is an epoch.
 
     An epoch visits all samples that are not left out as too long, in an order drawn from
@@ -60,23 +66,16 @@ class EpochBatches:
     only one.
     """
 
-    samples_of_epoch = None
-
     def __init__(self, used: UsedTokens, config: DataConfig) -> None:
         """Takes the samples, and their token budget and seed from the configuration."""
-        self._kept, self._lengths = used.kept, used.lengths
-        self._budget, self._seed = config.tokens_per_batch, config.seed
+        super().__init__(used, config.tokens_per_batch, len(used.kept))
+        self._seed = config.seed
 
     def block(self, number: int) -> BatchBlock:
         """The batches of an epoch, at least one."""
         samples = self._kept[random_order(len(self._kept), self._seed, number)]
         starts, last_is_full = batch_starts(self._lengths[samples], self._budget)
         return BatchBlock(samples, starts if last_is_full or len(starts) == 2 else starts[:-1])
-
-    def has_at_least(self, n_samples: int) -> bool:
-        """Whether `n_samples` of the longest samples fit the budget."""
-        longest = int(self._lengths[self._kept].max())
-        return n_samples * longest <= self._budget and n_samples <= len(self._kept)
 
 
 def random_order(n_samples: int, seed: int, epoch: int, dataset: int = 0) -> Tokens:
