@@ -72,8 +72,7 @@ def of_peft(peft: Any, name: str, shape: TransformersShape, weights: dict[str, T
     n_targets = sum(sample.target_tokens for sample in BATCHES[0])
     total = 0.0
     for sample in BATCHES[0]:
-        tokens = RandomTokens().read(sample.sample_id, sample.input_tokens, sample.target_tokens)
-        inputs, targets = (each.tolist() for each in tokens)
+        inputs, targets = (each.tolist() for each in RandomTokens()(sample)[:2])
         whole = [START_ID, *inputs, *targets]
         logits = model(input_ids=torch.tensor([whole[:-1]])).logits[0, len(inputs) :]
         losses = nn.functional.cross_entropy(logits, torch.tensor(targets), reduction="sum")

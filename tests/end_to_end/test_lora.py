@@ -91,8 +91,7 @@ def loss_and_gradients(model: PeftModel, samples: list[Sample]) -> float:
     """The loss of a batch, sample by sample; adds to the gradients."""
     n_targets, total = sum(s.target_tokens for s in samples), 0.0
     for sample in samples:
-        tokens = RandomTokens().read(sample.sample_id, sample.input_tokens, sample.target_tokens)
-        inputs, targets = (each.tolist() for each in tokens)
+        inputs, targets = (each.tolist() for each in RandomTokens()(sample)[:2])
         loss = model.losses(inputs, targets, START_ID).sum() / n_targets
         torch.autograd.backward(loss)
         total += loss.item()

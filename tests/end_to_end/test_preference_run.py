@@ -15,6 +15,8 @@ from tests.jobs.command_line import call, refusal
 from tests.jobs.tiny_experiment import tiny_experiment
 from tests.oracles.plain_run import read_checkpoint
 
+from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.data.token_block import SampleTokens
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.load import to_toml
 from dynapipe_hpc.experiment.reference_pass import ReferenceFile
@@ -84,11 +86,8 @@ class Tokens:
         self.prompt = np.array(pair.prompt)
         self.answer = np.array(pair.rejected if rejected else pair.chosen)
 
-    def read(self, *_: int) -> tuple[Any, Any]:
-        return self.prompt, self.answer
-
-    def first_token(self, sample_id: int) -> int:
-        return sample_id
+    def __call__(self, sample: Sample) -> SampleTokens:
+        return SampleTokens(self.prompt, self.answer, self.answer[:0], sample.sample_id)
 
 
 def test_the_reference_is_the_model_before_training(folder: Path) -> None:

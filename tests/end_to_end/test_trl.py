@@ -15,6 +15,7 @@ from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.data.token_block import SampleTokens
 from dynapipe_hpc.models.batch import IterationTokens
 from dynapipe_hpc.models.family import StageOfFamily
 from dynapipe_hpc.training.config import PreferenceLossConfig
@@ -129,28 +130,22 @@ class Reader:
     def __init__(self, pairs: Pairs) -> None:
         self.pairs = pairs
 
-    def read(self, sample_id: int, *_: int) -> tuple[Any, Any]:
-        prompt, chosen, _rejected = self.pairs[sample_id]
-        return np.array(prompt[1:]), np.array(chosen)
-
-    def rejected(self, sample_id: int, _: int) -> Any:
-        return np.array(self.pairs[sample_id][2])
-
-    def first_token(self, sample_id: int) -> int:
-        return self.pairs[sample_id][0][0]
+    def __call__(self, sample: Sample) -> SampleTokens:
+        prompt, chosen, rejected = self.pairs[sample.sample_id]
+        return SampleTokens(
+            np.array(prompt[1:]), np.array(chosen), np.array(rejected), start=prompt[0]
+        )
 
 
 def our_loss(
     module: StageOfFamily, pairs: Pairs, config: PreferenceLossConfig, references: torch.Tensor
 ) -> tuple[torch.Tensor, PreferenceLoss]:
     samples = [Sample(i, len(p) - 1, len(c), 0, len(r)) for i, (p, c, r) in enumerate(pairs)]
-    reader = Reader(pairs)
     tokens = IterationTokens(
         dict(enumerate(samples)),
         dict.fromkeys(range(len(samples)), 1 / len(samples)),
-        reader,
+        Reader(pairs),
         None,
-        rejected=reader.rejected,
     )
     batch = module.collate(packed_pairs(samples), tokens)
     objective = PreferenceLoss(config, references)

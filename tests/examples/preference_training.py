@@ -22,7 +22,8 @@ from torch import Tensor
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import Branch, PackedRow, PaddedRows, Recompute
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.models.batch import IntegerArray, IterationTokens
+from dynapipe_hpc.data.token_block import SampleTokens
+from dynapipe_hpc.models.batch import IterationTokens
 from dynapipe_hpc.models.family import StageOfFamily
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.collectives import SingleRankCollectives
@@ -106,17 +107,11 @@ class Answer:
     """Reads one answer of a pair behind a copy of its prompt, as a plain sample."""
 
     def __init__(self, pair: Sample, *, rejected: bool) -> None:
-        reader = RandomTokens()
-        self.prompt, chosen = reader.read(pair.sample_id, pair.input_tokens, pair.target_tokens)
-        self.answer = (
-            reader.read_rejected(pair.sample_id, pair.rejected_tokens) if rejected else chosen
-        )
+        self.prompt, chosen, other, _ = RandomTokens()(pair)
+        self.answer = other if rejected else chosen
 
-    def read(self, *_: int) -> tuple[IntegerArray, IntegerArray]:
-        return self.prompt, self.answer
-
-    def first_token(self, sample_id: int) -> int:
-        return sample_id
+    def __call__(self, sample: Sample) -> SampleTokens:
+        return SampleTokens(self.prompt, self.answer, self.answer[:0], sample.sample_id)
 
 
 def answer_log_prob(module: StageOfFamily, answer: Answer, start_id: int = START_ID) -> Tensor:

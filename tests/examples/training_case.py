@@ -8,7 +8,6 @@ from typing import Any
 from zlib import crc32
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import torch
 from tests.examples.equal_shares import equal_shares
@@ -20,6 +19,7 @@ from dynapipe_hpc.architecture.rope_scaling import Llama3Scaling
 from dynapipe_hpc.architecture.t5 import T5Shape
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch, PackedRow, PaddedRows, Recompute
 from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.data.token_block import SampleTokens
 from dynapipe_hpc.models.batch import Batch
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.sharding.split import WHOLE, Split, splits_of
@@ -106,17 +106,13 @@ CONFIG = TrainingConfig(
 class RandomTokens:
     """Every sample's tokens come from its number."""
 
-    def read(
-        self, sample_id: int, input_tokens: int, target_tokens: int
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        inputs, targets = (np.random.default_rng((sample_id, side)) for side in range(2))
-        return inputs.integers(0, 30, input_tokens), targets.integers(0, 30, target_tokens)
-
-    def first_token(self, sample_id: int) -> int:
-        return sample_id
-
-    def read_rejected(self, sample_id: int, n_tokens: int) -> npt.NDArray[np.int64]:
-        return np.random.default_rng((sample_id, 2)).integers(0, 30, n_tokens)
+    def __call__(self, sample: Sample) -> SampleTokens:
+        counts = (sample.input_tokens, sample.target_tokens, sample.rejected_tokens)
+        inputs, targets, rejected = (
+            np.random.default_rng((sample.sample_id, part)).integers(0, 30, n)
+            for part, n in enumerate(counts)
+        )
+        return SampleTokens(inputs, targets, rejected, sample.sample_id)
 
 
 def random_samples(seed: int, n: int = 15) -> list[Sample]:
@@ -265,9 +261,7 @@ def make_rank(
     parts = {name: splits.get(name, WHOLE).part_of(whole) for name, whole in unsplit.items()}
     module.load_state_dict(parts)
     collate: Collate = module.collate
-    reader = RandomTokens()
-    rejected = reader.read_rejected
-    tokens = TokenLoader(reader, START_ID, weighting, collate, rejected=rejected)
+    tokens = TokenLoader(RandomTokens(), START_ID, weighting, collate)
     tied = tied_weights(shape, placement, cluster.n_shards)
     shares_state = cluster.zero_stage == 1
     optimizer = Optimizer(module, CONFIG, collectives, shares_state=shares_state, tied=tied)

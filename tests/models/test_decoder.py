@@ -70,7 +70,7 @@ def written_out(shape: DecoderShape, rows: Sequence[Sequence[Sample]]) -> float:
     for row in rows:
         read, labels, counts = [], [], []
         for sample in row:
-            inputs, targets = (side.tolist() for side in TOKENS.read(sample))
+            inputs, targets = (side.tolist() for side in TOKENS.read(sample)[:2])
             read += [START_ID, *[*inputs, *targets][:-1]]
             labels += [*inputs, *targets]
             counts += [0.0] * len(inputs) + [WEIGHTS[sample.sample_id]] * len(targets)

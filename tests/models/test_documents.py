@@ -1,13 +1,13 @@
 """Documents of packed rows, and tokens in rows."""
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dynapipe_hpc.data.microbatch import PackedRow
 from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.data.token_block import SampleTokens
 from dynapipe_hpc.models.batch import IterationTokens, collate, collate_both_sides
 from dynapipe_hpc.models.documents import Documents, LengthGroups, padded_lengths, segments_of
 
@@ -107,15 +107,10 @@ START = 99
 class CountingTokens:
     """Sample 3 has the input 30, 31, ... and the target 35, 36, ..."""
 
-    def read(
-        self, sample_id: int, input_tokens: int, target_tokens: int
-    ) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.uint16]]:
-        first = np.uint16(10 * sample_id)
-        numbers = np.arange(10, dtype=np.uint16) + first
-        return numbers[:input_tokens], numbers[5 : 5 + target_tokens]
-
-    def first_token(self, sample_id: int) -> int:
-        return sample_id
+    def __call__(self, sample: Sample) -> SampleTokens:
+        numbers = np.arange(10, dtype=np.uint16) + np.uint16(10 * sample.sample_id)
+        targets = numbers[5 : 5 + sample.target_tokens]
+        return SampleTokens(numbers[: sample.input_tokens], targets, numbers[:0], sample.sample_id)
 
 
 SAMPLES = {s.sample_id: s for s in (Sample(1, 2, 1), Sample(2, 0, 2), Sample(3, 1, 1))}

@@ -83,11 +83,10 @@ def expected(shape: ModelShape) -> Tensor:
     """Sums of losses and numbers of target tokens, by plain operations."""
     weights = make_rank(ALONE, 0, SingleRankCollectives(), shape=shape).weights()
     losses_of = t5_losses if shape.family == "t5" else gpt_losses
-    model, read = shape.model_dump(), RandomTokens().read
+    model, read = shape.model_dump(), RandomTokens()
     sums = []
     for sample in SAMPLES:
-        tokens = read(sample.sample_id, sample.input_tokens, sample.target_tokens)
-        inputs, targets = (side.tolist() for side in tokens)
+        inputs, targets = (side.tolist() for side in read(sample)[:2])
         sums.append(float(losses_of(weights, model, inputs, targets, START_ID).sum()))
     counts = [float(sample.target_tokens) for sample in SAMPLES]
     return torch.tensor([sums, counts], dtype=torch.float64)

@@ -186,8 +186,7 @@ def test_a_row_of_pairs_keeps_what_plans_count_on(mode: Recompute) -> None:
 def tokens_of(*pairs: Sample) -> IterationTokens:
     by_id = {pair.sample_id: pair for pair in pairs}
     weights = dict.fromkeys(by_id, 0.5)
-    reader = RandomTokens()
-    return IterationTokens(by_id, weights, reader, 30, rejected=reader.read_rejected)
+    return IterationTokens(by_id, weights, RandomTokens(), 30)
 
 
 def test_pairs_in_other_rows_are_refused() -> None:
@@ -198,5 +197,3 @@ def test_pairs_in_other_rows_are_refused() -> None:
     assert row.branches == (Branch(3, 1),)
     with pytest.raises(ValueError, match="the plan was made for other samples"):
         collate(row, tokens_of(pair))
-    with pytest.raises(ValueError, match="sample 7 is a pair, but nothing reads its answers"):
-        IterationTokens({}, {}, RandomTokens(), 30).texts(pair)

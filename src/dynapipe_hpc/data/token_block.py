@@ -6,7 +6,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from struct import Struct
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +15,20 @@ from dynapipe_hpc.data.trained_tokens import Span, Spans
 
 TokenArray = npt.NDArray[np.unsignedinteger]
 """Token ids, shape (n_tokens,), uint16 or uint32."""
+NO_TOKENS: TokenArray = np.empty(0, np.uint16)
 PARTS = ("inputs", "targets", "rejected")
 """Parts of a sample; only preference pairs have rejected answers."""
 LENGTHS = Struct(f"<{len(PARTS)}i")
 """Number of tokens of each part of a sample, in the bytes that its checksum covers."""
+
+
+class SampleTokens(NamedTuple):
+    """The used tokens of a sample, by part, and the token that a model reads before them."""
+
+    inputs: npt.NDArray[np.integer[Any]]
+    targets: npt.NDArray[np.integer[Any]]
+    rejected: npt.NDArray[np.integer[Any]]
+    start: int
 
 
 def token_type(vocab_size: int) -> np.dtype[np.unsignedinteger]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from dynapipe_hpc.data.microbatch import Branch, MicroBatch, PackedRow, tokens_held
 from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.data.token_block import NO_TOKENS, SampleTokens
 from dynapipe_hpc.data.trained_tokens import TARGETS, TrainedTokens
 from dynapipe_hpc.models.attention import Attend, causal_attention
 from dynapipe_hpc.models.documents import (
@@ -28,8 +29,8 @@ from dynapipe_hpc.models.packed_attention import CachedKeys, packed_attention, s
 from dynapipe_hpc.models.rotary import Angles
 
 IntegerArray = npt.NDArray[np.integer[Any]]
-RejectedReader = Callable[[int, int], IntegerArray]
-"""Reader of the first tokens of a pair's rejected answer, by sample id and number of tokens."""
+TokenReader = Callable[[Sample], SampleTokens]
+"""Reader of the tokens of a sample that are used: a dataset in practice."""
 NO_SAMPLE = -1
 
 
@@ -135,37 +136,21 @@ class Batch(OnDevice):
         return torch.cat([attended, behind.attend(*rest, scale=scale, window=window)], 1)
 
 
-class TokenReader(Protocol):
-    """Source of tokens, the dataset in practice."""
-
-    def read(
-        self, sample_id: int, input_tokens: int, target_tokens: int
-    ) -> tuple[IntegerArray, IntegerArray]:
-        """The first tokens of a sample's input and of its target."""
-        ...
-
-    def first_token(self, sample_id: int) -> int:
-        """The start token of a sample that has one of its own."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class IterationTokens:
     """Tokens of the samples of an iteration's global batch, and their weights in the loss.
 
     `weights`: Weight in the loss of each trained token of a sample, by sample id; for a preference
     pair, of the pair. `start_id`: Start token of every sample; None if each has its own.
-    `iteration`: Iteration of training, on which dropout depends; None to drop nothing. `rejected`:
-    Reader of the tokens of rejected answers; None if no sample is a preference pair.
+    `iteration`: Iteration of training, on which dropout depends; None to drop nothing.
     """
 
     samples: Mapping[int, Sample]
     weights: Mapping[int, float]
-    reader: TokenReader
+    read: TokenReader
     start_id: int | None
     trained: TrainedTokens = TARGETS
     iteration: int | None = None
-    rejected: RejectedReader | None = None
 
     @property
     def padding_id(self) -> int:
@@ -178,25 +163,16 @@ class IterationTokens:
         weights[self.trained.mask(sample)] = self.weights[sample.sample_id]
         return weights
 
-    def read(self, sample: Sample) -> tuple[IntegerArray, IntegerArray]:
-        """The tokens of a sample's input and of its target, up to the numbers that are used."""
-        return self.reader.read(sample.sample_id, sample.input_tokens, sample.target_tokens)
-
     def texts(self, sample: Sample) -> tuple[IntegerArray, IntegerArray]:
         """Tokens of a sample that a decoder reads, start token first, and tokens that it predicts.
 
         A rejected answer begins with the last token of the prompt, as the chosen one does.
         """
-        inputs, targets = self.read(sample)
-        start = self.start_id
-        if start is None:
-            start = self.reader.first_token(sample.sample_id)
+        inputs, targets, rejected, start = self.read(sample)
+        start = start if self.start_id is None else self.start_id
         text = np.concatenate([[start], inputs, targets])
         if not sample.is_pair:
             return text[:-1], text[1:]
-        if self.rejected is None:
-            raise ValueError(f"sample {sample.sample_id} is a pair, but nothing reads its answers")
-        rejected = self.rejected(sample.sample_id, sample.rejected_tokens)
         last_of_prompt = text[[len(inputs)]]
         return (
             np.concatenate([text[:-1], last_of_prompt, rejected[:-1]]),
@@ -269,22 +245,19 @@ def collate_both_sides(
         _check_offsets(sample_ids, microbatch.target_offsets, n_targets, "target tokens")
         source_segments = Documents.between(microbatch.offsets, microbatch.row_tokens)
         segments = Documents.between(microbatch.target_offsets, microbatch.target_tokens)
-    texts = {
-        s.sample_id: tokens.reader.read(
-            s.sample_id, s.input_tokens * inputs, s.target_tokens * targets
-        )
-        for s in samples
-    }
+    texts = {s.sample_id: tokens.read(s) for s in samples}
 
     def padded(text: IntegerArray, n_tokens: int) -> IntegerArray:
         n_missing = n_tokens - len(text)
         return np.concatenate([text, [tokens.padding_id] * n_missing]) if n_missing else text
 
     def inputs_of(sample: Sample) -> Sequence[Any]:
-        return [padded(texts[sample.sample_id][0], n_inputs[sample.sample_id])]
+        text = texts[sample.sample_id].inputs if inputs else NO_TOKENS
+        return [padded(text, n_inputs[sample.sample_id])]
 
     def targets_of(sample: Sample) -> Sequence[Any]:
-        labels = padded(texts[sample.sample_id][1], sample.target_tokens)
+        text = texts[sample.sample_id].targets if targets else NO_TOKENS
+        labels = padded(text, sample.target_tokens)
         before = np.concatenate([[tokens.padding_id], labels[:-1]])
         weights = tokens.loss_weights(sample)[sample.input_tokens :]
         return before, labels, weights, sample.sample_id

@@ -8,12 +8,7 @@ from typing import assert_never
 from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.data.trained_tokens import TARGETS, TrainedTokens
-from dynapipe_hpc.models.batch import (
-    Batch,
-    IterationTokens,
-    RejectedReader,
-    TokenReader,
-)
+from dynapipe_hpc.models.batch import Batch, IterationTokens, TokenReader
 from dynapipe_hpc.training.config import LossWeighting
 
 
@@ -60,10 +55,9 @@ class TokenLoader:
         collate: Collate,
         *,
         trained: TrainedTokens = TARGETS,
-        rejected: RejectedReader | None = None,
     ) -> None:
         """Reads from `reader`; `IterationTokens` and `token_weights` explain other arguments."""
-        self._tokens = IterationTokens({}, {}, reader, start_id, trained, rejected=rejected)
+        self._tokens = IterationTokens({}, {}, reader, start_id, trained)
         self._weighting = weighting
         self._collate = collate
         self._ahead: dict[MicroBatch, Batch] = {}

@@ -19,6 +19,7 @@ from dynapipe_hpc.data.dataset.dataset_file import DamagedSampleError, DatasetFi
 from dynapipe_hpc.data.dataset.dataset_header import DatasetHeader
 from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter, creating, join_datasets
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.data.token_block import TokenBlock
 
 SPANS = [[(0, 2), (3, 5)], [], [(1, 3)]]
@@ -27,8 +28,8 @@ Change = Callable[[Path], object]
 
 def samples_of(path: Path) -> list[Tokenized]:
     with DatasetFile(path) as dataset:
-        lengths = zip(dataset.input_lengths, dataset.target_lengths, strict=True)
-        read = [dataset.read(i, int(n), int(m)) for i, (n, m) in enumerate(lengths)]
+        lengths = zip(dataset.input_lengths.tolist(), dataset.target_lengths.tolist(), strict=True)
+        read = [dataset.read(Sample(i, *both))[:2] for i, both in enumerate(lengths)]
         tasks = [dataset.task_names[i] for i in dataset.task_ids]
         return [
             (inputs.tolist(), targets.tolist(), task)
@@ -90,29 +91,31 @@ def test_the_file_is_as_its_page_says(tmp_path: Path) -> None:
 def test_a_file_that_is_cut_while_it_is_open_ends_no_process(tmp_path: Path) -> None:
     path = write_samples(tmp_path / "x.h5")
     with DatasetFile(path) as dataset:
-        read = dataset.read(0, 3, 2)
+        read = dataset.read(Sample(0, 3, 2))[:2]
         read_before = [side.tolist() for side in read]
         os.truncate(path, 1000)
         with pytest.raises(
             InputError, match=r"x.h5: cannot read sample 2: the file has been truncated to 1,000"
         ):
-            dataset.read(2, 1, 4)
+            dataset.read(Sample(2, 1, 4))
         # What was checked does not change with the file, nor is it read again.
         assert [side.tolist() for side in read] == read_before
-        assert dataset.read(0, 3, 2)[0].tolist() == read_before[0]
+        assert dataset.read(Sample(0, 3, 2)).inputs.tolist() == read_before[0]
 
 
 def test_without_a_start_token_the_first_token_of_a_sample_is_only_read(tmp_path: Path) -> None:
     samples = [([1, 2, 3], [4, 9], "a"), ([], [5, 6, 9], "a")]
     with DatasetFile(write_samples(tmp_path / "x.h5", samples, has_start=False)) as dataset:
         assert dataset.start_id is None
-        assert [dataset.first_token(i) for i in range(2)] == [1, 5]
         assert dataset.input_lengths.tolist() == [2, 0]
         assert dataset.target_lengths.tolist() == [2, 2]
-        assert [side.tolist() for side in dataset.read(0, 1, 2)] == [[2], [4, 9]]
-        assert [side.tolist() for side in dataset.read(1, 0, 2)] == [[], [6, 9]]
-        with pytest.raises(ValueError, match=r"sample 0 has 2 \+ 2 tokens, not 3 \+ 1"):
-            dataset.read(0, 3, 1)
+        one, other = dataset.read(Sample(0, 1, 2)), dataset.read(Sample(1, 0, 2))
+        assert [side.tolist() for side in one[:2]] == [[2], [4, 9]]
+        assert [side.tolist() for side in other[:2]] == [[], [6, 9]]
+        assert (one.start, other.start) == (1, 5)
+        told = r"sample 0 has 2 input \+ 2 target tokens, not 3 input \+ 1 target tokens"
+        with pytest.raises(ValueError, match=told):
+            dataset.read(Sample(0, 3, 1))
     with pytest.raises(InputError, match="sample 1 has one token and no start token"):
         DatasetFile(write_samples(tmp_path / "y.h5", has_start=False))
 
@@ -124,7 +127,7 @@ def test_a_lock_on_the_file_stops_nobody(tmp_path: Path) -> None:
         with pytest.raises(OSError, match="unable to lock file"):
             h5py.File(path, "r", locking=True)
         with DatasetFile(path) as one, DatasetFile(path) as other:
-            assert one.read(0, 1, 1)[0].tolist() == other.read(0, 1, 1)[0].tolist()
+            assert one.read(Sample(0, 1, 1)).inputs == other.read(Sample(0, 1, 1)).inputs
     with (tmp_path / "y.h5").open("wb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         with creating(tmp_path / "y.h5") as file:
@@ -135,7 +138,7 @@ def test_a_lock_on_the_file_stops_nobody(tmp_path: Path) -> None:
 def test_tokens_take_two_bytes_if_they_can(tmp_path: Path, vocab_size: int, bits: int) -> None:
     samples = [([vocab_size - 1], [0], "t")]
     with DatasetFile(write_samples(tmp_path / "x.h5", samples, vocab_size)) as dataset:
-        [token], _ = dataset.read(0, 1, 1)
+        [token] = dataset.read(Sample(0, 1, 1)).inputs
         assert (token, token.dtype) == (vocab_size - 1, f"uint{bits}")
 
 
@@ -143,9 +146,9 @@ def test_a_token_beyond_the_vocabulary_is_named(tmp_path: Path) -> None:
     path = write_samples(tmp_path / "x.h5", [([1], [2, 0], "t"), ([3, 9, 1], [0], "t")], 50)
     with_header(path, vocab_size=9, eos_id=0, start_id=0)
     with DatasetFile(path) as dataset:
-        assert dataset.read(0, 1, 2)[1].tolist() == [2, 0]
+        assert dataset.read(Sample(0, 1, 2)).targets.tolist() == [2, 0]
         with pytest.raises(InputError, match=r"x.h5: sample 1 holds token 9, but 'vocab_size'"):
-            dataset.read(1, 1, 1)
+            dataset.read(Sample(1, 1, 1))
 
 
 def test_parts_must_have_samples_and_one_tokenizer(tmp_path: Path) -> None:
@@ -192,11 +195,11 @@ def test_a_damaged_sample_is_named_whenever_it_is_read(
         assert verify_dataset(path) == dataset.content_sha256
     change(path)
     with DatasetFile(path) as dataset:
-        dataset.read(1 - sample, 0, 1)
+        dataset.read(Sample(1 - sample, 0, 1))
         damage = rf"x\.h5: sample {sample} is damaged; restore .*preprocess again .*--verify finds"
         for _ in range(2):
             with pytest.raises(DamagedSampleError, match=damage):
-                dataset.read(sample, 0, 1)
+                dataset.read(Sample(sample, 0, 1))
     all_damage = r"x\.h5: [12] of 3 samples are damaged \((0|1-2)\); restore .* again"
     with pytest.raises(DamagedSampleError, match=all_damage):
         verify_dataset(path)

@@ -58,9 +58,7 @@ def test_a_choice_says_what_is_read_of_long_samples(dataset: Path, choice: LongS
         sampler = sampler_of(opened, config)
         reader = reader_of(opened, config)
         found = {
-            s.sample_id: tuple(
-                side.tolist() for side in reader.read(s.sample_id, s.input_tokens, s.target_tokens)
-            )
+            s.sample_id: tuple(side.tolist() for side in reader(s)[:2])
             for s in sampler.iteration(0)
         }
     assert found == USED[choice]
@@ -92,7 +90,7 @@ def test_a_long_conversation_loses_its_first_turns(
         used = used_of(opened, config)
         reader = reader_of(opened, config)
         counts = [(int(used.inputs[i]), int(used.targets[i])) for i in range(2)]
-        read = [[side.tolist() for side in reader.read(i, *counts[i])] for i in range(2)]
+        read = [[side.tolist() for side in reader(Sample(i, *counts[i]))[:2]] for i in range(2)]
         assert read[0] == [inputs, [8, EOS]]
         pair = CHATS[1][0][not has_start :]
         assert read[1] == [list(pair[: max_tokens - 2]), [8, EOS]]

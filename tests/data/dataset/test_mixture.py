@@ -19,6 +19,7 @@ from dynapipe_hpc.data.dataset.long_samples import UsedTokens, describe_long, us
 from dynapipe_hpc.data.dataset.mixture import Mixture, MixtureBatches
 from dynapipe_hpc.data.dataset.sampler import TokenBudgetSampler
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.data.token_block import TokenBlock
 
 SIZES = st.lists(st.integers(1, 40), min_size=2, max_size=5)
@@ -151,8 +152,8 @@ def test_samples_of_all_datasets_are_numbered_one_after_the_other(tmp_path: Path
     for i, (inputs, targets, _) in enumerate(everything):
         lengths = dataset.input_lengths[i], dataset.target_lengths[i]
         assert lengths == (len(inputs), len(targets))
-        found = dataset.read(i, len(inputs), len(targets))
-        assert [side.tolist() for side in found] == [inputs, targets]
+        found = dataset.read(Sample(i, len(inputs), len(targets)))
+        assert [side.tolist() for side in found[:2]] == [inputs, targets]
     assert (dataset.vocab_size, dataset.eos_id) == (10, 9)
     assert len(dataset.task_ids) == len(everything)
 
@@ -202,8 +203,9 @@ def test_a_sample_is_read_after_the_start_token_of_its_dataset(tmp_path: Path) -
     two = DatasetFile(write_samples(tmp_path / "two.h5", chat, spans=spans, has_start=False))
     dataset = JoinedDatasets({"one": one, "two": two})
     assert dataset.start_id is None
-    assert [dataset.first_token(i) for i in range(2)] == [9, 7]
-    assert [side.tolist() for side in dataset.read(1, 2, 2)] == [[2, 4], [3, 9]]
+    assert [dataset.read(Sample(i, 2, 1)).start for i in range(2)] == [9, 7]
+    inputs, targets, *_ = dataset.read(Sample(1, 2, 2))
+    assert (inputs.tolist(), targets.tolist()) == ([2, 4], [3, 9])
     assert [dataset.predicted_spans.of_sample(i) for i in range(2)] == [
         [(1, 2), (3, 5)],
         [(0, 1), (2, 4)],

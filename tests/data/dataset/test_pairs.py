@@ -40,13 +40,13 @@ def test_parts_and_mixtures_read_both_answers(tmp_path: Path) -> None:
     join_datasets(tmp_path / "x.h5", replace(header(), has_pairs=True), parts)
     with DatasetFile(tmp_path / "x.h5") as dataset:
         assert dataset.rejected_lengths.tolist() == [3, 3, 1, 2]
-        assert dataset.read_rejected(3, 2).tolist() == [1, 9]
+        assert dataset.read(Sample(3, 0, 1, 0, 2)).rejected.tolist() == [1, 9]
     verify_dataset(tmp_path / "x.h5")
     files = {"p": DatasetFile(tmp_path / "x.h5"), "q": DatasetFile(write_samples(tmp_path / "y"))}
     joined = JoinedDatasets(files)
     assert joined.has_pairs
     assert joined.rejected_lengths.tolist() == [3, 3, 1, 2, 0, 0, 0]
-    assert joined.read_rejected(1, 3).tolist() == [5, 6, 9]
+    assert joined.read(Sample(1, 0, 1, 0, 3)).rejected.tolist() == [5, 6, 9]
     joined.close()
 
 
@@ -55,7 +55,7 @@ def test_damage_is_named(tmp_path: Path) -> None:
     with h5py.File(path, "a") as file:
         file["rejected/tokens"][0] = 8
     with DatasetFile(path) as dataset, pytest.raises(DamagedSampleError, match="sample 0 is dam"):
-        dataset.read_rejected(0, 3)
+        dataset.read(Sample(0, 0, 1, 0, 3))
     with_array(path, "rejected/offsets", [0, 3, 3, 6])
     with pytest.raises(InputError, match=r"x\.h5: damaged dataset: sample 1 has an empty rejected"):
         DatasetFile(path)
@@ -91,7 +91,7 @@ def test_a_pair_is_cut_or_left_out_as_one(
         found = {s.sample_id: s for s in used.samples(used.kept, dataset.task_ids)}
         assert found == {i: Sample(i, p, c, rejected_tokens=r) for i, (p, c, r) in expected.items()}
         # A prompt loses its start, but for who asks for the other end.
-        inputs, _ = reader_of(dataset, config_of(7, choice)).read(0, 2, 2)
+        inputs, *_ = reader_of(dataset, config_of(7, choice))(Sample(0, 2, 2))
         keeps_start = choice in ("cut_input_end", "drop")
         assert inputs.tolist() == ([1, 2] if keeps_start else [3, 4])
 
@@ -117,7 +117,7 @@ def test_tokens_that_open_the_turn_of_the_assistant_are_kept(tmp_path: Path) -> 
             assert used.kept.tolist() == kept
             assert used.inputs[kept].tolist() == [20, 17, 16, 16][: len(kept)]
             for i in kept:
-                inputs, _ = reader_of(dataset, config).read(i, int(used.inputs[i]), 1)
+                inputs, *_ = reader_of(dataset, config)(Sample(i, int(used.inputs[i]), 1))
                 assert inputs[-OPENING_TOKENS:].tolist() == prompt[-OPENING_TOKENS:]
         assert used.targets.tolist() == [40, 43, 44, 44]
         assert used.rejected.tolist() == [40] * 4

@@ -136,7 +136,7 @@ def train_plainly(model: Any, module: str) -> float:
     """Loss of all samples, each alone in a row; gradients take the place of weights."""
     loss = torch.zeros((), dtype=torch.float64)
     for sample in SAMPLES:
-        inputs, targets = TOKENS.read(sample)
+        inputs, targets, *_ = TOKENS.read(sample)
         labels = [*inputs.tolist(), *targets.tolist()]
         tokens = torch.tensor([[START_ID, *labels[:-1]]])
         with in_float64(module):

@@ -48,7 +48,7 @@ def test_losses_are_those_of_a_plain_loop(
     together = packed(SAMPLES)
     found = stage.run(None, stage.collate(together, TOKENS), Recompute.NONE)[0]
     for sample, begin in zip(SAMPLES, together.offsets, strict=False):
-        inputs, targets = TOKENS.read(sample)
+        inputs, targets, *_ = TOKENS.read(sample)
         labels = [*inputs.tolist(), *targets.tolist()]
         expected = plain_losses(name, model, [START_ID, *labels[:-1]], labels)
         own = found[begin : begin + sample.tokens]

@@ -53,7 +53,6 @@ PAIR_TOKENS = IterationTokens(
     {pair.sample_id: 1.0 for pair in PAIRS},
     RandomTokens(),
     START_ID,
-    rejected=RandomTokens().read_rejected,
 )
 every_decoder = pytest.mark.parametrize("name", DECODERS)
 
@@ -99,7 +98,7 @@ def expected_of(name: str, folder: Path) -> tuple[float, dict[str, Tensor]]:
         model: Any = saved_decoder(name, folder)
     loss = torch.zeros((), dtype=torch.float64)
     for sample in SAMPLES:
-        inputs, targets = TOKENS.read(sample)
+        inputs, targets, *_ = TOKENS.read(sample)
         labels = [*inputs.tolist(), *targets.tolist()]
         losses = plain_losses(name, model, [START_ID, *labels[:-1]], labels)
         loss = loss + WEIGHTS[sample.sample_id] * losses[len(inputs) :].sum()

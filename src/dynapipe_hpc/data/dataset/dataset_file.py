@@ -4,6 +4,7 @@ import hashlib
 import os
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate, pairwise
 from pathlib import Path
 from types import TracebackType
@@ -23,8 +24,17 @@ from dynapipe_hpc.data.dataset.dataset_header import (
 )
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import open_input, why_unreadable
+from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.data.stored_file import StoredAttributes, has_format, stored_array, stored_in
-from dynapipe_hpc.data.token_block import LENGTHS, PARTS, TokenArray, crc_of, token_type
+from dynapipe_hpc.data.token_block import (
+    LENGTHS,
+    NO_TOKENS,
+    PARTS,
+    SampleTokens,
+    TokenArray,
+    crc_of,
+    token_type,
+)
 from dynapipe_hpc.data.trained_tokens import Spans
 
 AGAIN = "make it again with dynapipe-hpc preprocess"
@@ -219,48 +229,35 @@ class DatasetFile:
         """SHA-256 of the checksums of all samples, in hexadecimal."""
         return hashlib.sha256(self.crcs.tobytes()).hexdigest()
 
-    def first_token(self, sample_id: int) -> int:
-        """The first token of a sample, input or target."""
-        inputs, targets, *_ = self.parts(sample_id)
-        return int(inputs[0] if len(inputs) else targets[0])
+    def read(self, sample: Sample, *, keeps_end: bool = False) -> SampleTokens:
+        """Reads the tokens of a sample that are used.
 
-    def read(
-        self, sample_id: int, input_tokens: int, target_tokens: int
-    ) -> tuple[TokenArray, TokenArray]:
-        """Reads the first tokens of a sample's input and target.
-
-        `input_tokens`: Number of input tokens to read, at most the input's length. `target_tokens`:
-        Number of target tokens to read, at most the target's length.
-
-        Input, shape (input_tokens,), and target, shape (target_tokens,).
+        `keeps_end`: Whether they are the last ones of its input, not the first.
 
         Raises `InputError`: The sample is damaged, or cannot be read.
         """
-        inputs, targets, *_ = self.parts(sample_id)
-        if self.start_id is None and len(inputs):
-            inputs = inputs[1:]
-        elif self.start_id is None:
-            targets = targets[1:]
-        if input_tokens > len(inputs) or target_tokens > len(targets):
+        inputs, targets, *others = self.parts(sample.sample_id)
+        rejected, start = others[0] if others else NO_TOKENS, self.start_id
+        if start is None and len(inputs):
+            start, inputs = int(inputs[0]), inputs[1:]
+        elif start is None:
+            start, targets = int(targets[0]), targets[1:]
+        n, m, k = sample.input_tokens, sample.target_tokens, sample.rejected_tokens
+        if n > len(inputs) or m > len(targets) or k > len(rejected):
+            stored = Sample(0, len(inputs), len(targets), rejected_tokens=len(rejected))
             raise ValueError(
-                f"sample {sample_id} has {len(inputs)} + {len(targets)} tokens, not "
-                f"{input_tokens} + {target_tokens}"
+                f"sample {sample.sample_id} has {stored.describe()}, not {sample.describe()}"
             )
-        return inputs[:input_tokens], targets[:target_tokens]
-
-    def read_rejected(self, sample_id: int, n_tokens: int) -> TokenArray:
-        """Reads the first tokens of the rejected answer of a preference pair, shape (n_tokens,)."""
-        rejected = self.parts(sample_id)[2]
-        if n_tokens > len(rejected):
-            raise ValueError(f"sample {sample_id} has {len(rejected)} tokens, not {n_tokens}")
-        return rejected[:n_tokens]
+        begin = len(inputs) - n if keeps_end else 0
+        answer = rejected[:k] if k else NO_TOKENS
+        return SampleTokens(inputs[begin : begin + n], targets[:m], answer, start)
 
     def parts(self, sample_id: int) -> list[TokenArray]:
         """All tokens of a sample, part by part, including a first token that is only read.
 
         Raises `InputError`: The sample is damaged, or cannot be read.
         """
-        recent, parts = self._recent  # whoever reads one part reads the others next
+        recent, parts = self._recent  # slices of a long sample are read one after the other
         if recent == sample_id:
             return parts
         (*starts, span), (*ends, end_of_spans) = self._offsets[sample_id : sample_id + 2].tolist()
@@ -446,26 +443,11 @@ class JoinedDatasets:
         for file in self.files:
             file.close()
 
-    def first_token(self, sample_id: int) -> int:
-        """The token that models read before a sample: its dataset's start token, or its first."""
-        file, local_id = self._find(sample_id)
-        return file.first_token(local_id) if file.start_id is None else file.start_id
-
-    def read(
-        self, sample_id: int, input_tokens: int, target_tokens: int
-    ) -> tuple[TokenArray, TokenArray]:
+    def read(self, sample: Sample, *, keeps_end: bool = False) -> SampleTokens:
         """Reads tokens as `DatasetFile.read` does."""
-        file, local_id = self._find(sample_id)
-        return file.read(local_id, input_tokens, target_tokens)
-
-    def read_rejected(self, sample_id: int, n_tokens: int) -> TokenArray:
-        """Reads tokens as `DatasetFile.read_rejected` does."""
-        file, local_id = self._find(sample_id)
-        return file.read_rejected(local_id, n_tokens)
-
-    def _find(self, sample_id: int) -> tuple[DatasetFile, int]:
-        index = bisect_right(self.starts, sample_id) - 1
-        return self.files[index], sample_id - self.starts[index]
+        index = bisect_right(self.starts, sample.sample_id) - 1
+        local = replace(sample, sample_id=sample.sample_id - self.starts[index])
+        return self.files[index].read(local, keeps_end=keeps_end)
 
 
 Dataset = DatasetFile | JoinedDatasets

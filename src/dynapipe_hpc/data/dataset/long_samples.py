@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from dynapipe_hpc.data.config import DataConfig
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.data.token_block import TokenArray
+from dynapipe_hpc.data.token_block import SampleTokens
 from dynapipe_hpc.data.trained_tokens import TARGETS, AllTokens, MarkedTokens, Spans, TrainedTokens
 
 if TYPE_CHECKING:  # HDF5, which plans of lengths do without
@@ -158,28 +158,6 @@ def are_long(dataset: Dataset, config: DataConfig) -> npt.NDArray[np.bool_]:
     return is_long
 
 
-class InputEnds:
-    """A reader that takes the last tokens of some inputs, not the first as a dataset does."""
-
-    def __init__(self, dataset: Dataset, keeps_end: npt.NDArray[np.bool_]) -> None:
-        """Reads from `dataset`; `keeps_end` says of each sample whether its input keeps its end."""
-        self._dataset, self._keeps_end = dataset, keeps_end
-        self._lengths = dataset.input_lengths
-
-    def read(
-        self, sample_id: int, input_tokens: int, target_tokens: int
-    ) -> tuple[TokenArray, TokenArray]:
-        """Reads tokens like `DatasetFile.read`, but the last ones of inputs that keep their end."""
-        if not input_tokens or not self._keeps_end[sample_id]:
-            return self._dataset.read(sample_id, input_tokens, target_tokens)
-        length = int(self._lengths[sample_id])
-        inputs, targets = self._dataset.read(sample_id, length, target_tokens)
-        return inputs[length - input_tokens :], targets
-
-    def first_token(self, sample_id: int) -> int:
-        return self._dataset.first_token(sample_id)
-
-
 def trained_tokens_of(
     dataset: Dataset, config: DataConfig, *, predicts_inputs: bool
 ) -> TrainedTokens:
@@ -213,10 +191,12 @@ def keeps_input_end(dataset: Dataset, config: DataConfig) -> npt.NDArray[np.bool
             return np.zeros_like(is_conversation)
 
 
-def reader_of(dataset: Dataset, config: DataConfig) -> Dataset | InputEnds:
+def reader_of(dataset: Dataset, config: DataConfig) -> Callable[[Sample], SampleTokens]:
     """The reader of the tokens that training uses."""
     keeps_end = keeps_input_end(dataset, config)
-    return InputEnds(dataset, keeps_end) if keeps_end.any() else dataset
+    if not keeps_end.any():
+        return dataset.read
+    return lambda sample: dataset.read(sample, keeps_end=bool(keeps_end[sample.sample_id]))
 
 
 def describe_long(dataset: Dataset, config: DataConfig) -> Iterator[str]:

@@ -96,7 +96,6 @@ class Rank:
             config.training.loss_weighting,
             self._collate,
             trained=trained_tokens_of(dataset, config.data, predicts_inputs=predicts_inputs),
-            rejected=dataset.read_rejected if dataset.has_pairs else None,
         )
 
     def start_at(self, point: ResumePoint | None, output: Path) -> None:
