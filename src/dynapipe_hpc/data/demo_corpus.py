@@ -188,15 +188,11 @@ SLACK_BYTES = 64
 
 
 class Family(NamedTuple):
-    """Tasks of one kind.
-
-    `shortest`: Least length asked of a sample, in bytes. `longest`: Length in bytes from which the
-    family is no longer used.
-    """
+    """Tasks of one kind."""
 
     name: str
-    shortest: float
-    longest: float
+    shortest: float  # least length asked of a sample, in bytes
+    longest: float  # length in bytes from which the family is no longer used
     make: Callable[[Random, int], Text]
 
 

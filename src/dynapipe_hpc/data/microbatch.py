@@ -48,16 +48,12 @@ class Layout(_Named):
 
 
 class ExecutionMode(NamedTuple):
-    """Mode in which the samples of a micro-batch are run.
-
-    `n_slices`: Number of slices that a sample is cut into; 1 if it is not cut. `n_kept`: Number of
-    its last slices that recompute nothing, whatever `recompute` says.
-    """
+    """Mode in which the samples of a micro-batch are run."""
 
     layout: Layout
     recompute: Recompute
-    n_slices: int = 1
-    n_kept: int = 0
+    n_slices: int = 1  # number of slices that a sample is cut into; 1 if it is not cut
+    n_kept: int = 0  # number of its last slices that recompute nothing, whatever `recompute` says
 
 
 def describe_modes(modes: Sequence[ExecutionMode]) -> str:
@@ -75,12 +71,10 @@ class Slice(NamedTuple):
     The parts of a sample are micro-batches of one replica. On every stage their forward passes run
     in ascending order, as each part attends to the keys and values of the parts before it, and
     their backward passes in descending order.
-
-    `begin`: Position in the sample of its first token. `end`: Position after its last token.
     """
 
-    begin: int
-    end: int
+    begin: int  # position in the sample of its first token
+    end: int  # position after its last token
     n_tokens: int
 
 
@@ -89,13 +83,10 @@ class Branch(NamedTuple):
 
     It lies behind the prompt and the chosen answer, and attends to the prompt and to itself, as if
     it followed the prompt.
-
-    `begin`: Position in the row at which it begins. `prompt_tokens`: Number of tokens of the
-    prompt, with which the sample begins.
     """
 
-    begin: int
-    prompt_tokens: int
+    begin: int  # position in the row at which it begins
+    prompt_tokens: int  # number of tokens of the prompt, with which the sample begins
 
 
 @dataclass(frozen=True, slots=True)

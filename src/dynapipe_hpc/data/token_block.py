@@ -46,15 +46,14 @@ class TokenBlock:
     """Some consecutive samples of a dataset.
 
     `tokens`: Tokens of all samples, by part; targets end with the end-of-sequence token. `lengths`:
-    Number of tokens of the parts of every sample, int32, shape (n_samples, n_parts). `crcs`:
-    `crc_of` every sample, uint32, shape (n_samples,).
+    Number of tokens of the parts of every sample, int32, shape (n_samples, n_parts).
     """
 
     tokens: tuple[TokenArray, ...]
     lengths: npt.NDArray[np.int32]
     tasks: tuple[str, ...]
     spans: Spans
-    crcs: npt.NDArray[np.uint32]
+    crcs: npt.NDArray[np.uint32]  # `crc_of` every sample, uint32, shape (n_samples,)
     turn_end_ids: AbstractSet[int]
 
     @property

@@ -96,16 +96,12 @@ class AllTokens(TrainedTokens):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MarkedTokens(TrainedTokens):
-    """The tokens in the spans that a dataset marks; targets of samples without spans.
-
-    `keeps_end`: Whether inputs that are cut lose their start instead of their end.
-    `predicts_inputs`: Whether the model predicts tokens of inputs, as decoder-only models do.
-    """
+    """The tokens in the spans that a dataset marks; targets of samples without spans."""
 
     spans: Spans
     input_lengths: npt.NDArray[np.int64]
-    keeps_end: bool
-    predicts_inputs: bool
+    keeps_end: bool  # whether inputs that are cut lose their start instead of their end
+    predicts_inputs: bool  # whether the model predicts tokens of inputs, as decoder-only models do
 
     def spans_in(self, sample: Sample) -> list[Span]:
         if not (spans := self.spans.of_sample(sample.sample_id)):

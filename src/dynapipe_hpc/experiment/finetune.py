@@ -61,17 +61,13 @@ epochs = 3
 
 @dataclass(frozen=True, slots=True)
 class Finetune:
-    """A wish to tune a model, and the paths of its results.
-
-    `output`: Folder of all results, new or left by the same wish. `memory`: Memory that a rank may
-    use; None to ask the device. `lora`: Rank of adapters; None to train all weights.
-    """
+    """A wish to tune a model, and the paths of its results."""
 
     model: Path
     sources: Sequence[Path]
-    output: Path
-    memory: str | None = None
-    lora: int | None = None
+    output: Path  # folder of all results, new or left by the same wish
+    memory: str | None = None  # memory that a rank may use; None to ask the device
+    lora: int | None = None  # rank of adapters; None to train all weights
     sets: Sequence[str] = ()
     measures: bool = True
 

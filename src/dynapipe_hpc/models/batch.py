@@ -39,13 +39,12 @@ class PreferencePairs(OnDevice):
     """Preference pairs of a micro-batch.
 
     `answers`: Answer that each prediction belongs to, shape (rows, row_tokens): 2k for the chosen
-    and 2k + 1 for the rejected one of pair k; 0 at untrained tokens. `sample_ids`: Sample of each
-    pair, shape (n_pairs,). `weights`: Weight of each pair in the loss, float64, shape (n_pairs,).
+    and 2k + 1 for the rejected one of pair k; 0 at untrained tokens.
     """
 
     answers: Tensor
-    sample_ids: Tensor
-    weights: Tensor
+    sample_ids: Tensor  # sample of each pair, shape (n_pairs,)
+    weights: Tensor  # weight of each pair in the loss, float64, shape (n_pairs,)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,40 +52,36 @@ class Labels(OnDevice):
     """Predictions that a micro-batch asks for. Tensors of shape (rows, row_tokens).
 
     `weights`: Weight of each prediction in the loss, float64; zero at tokens that are not trained,
-    and at padding. `sample_ids`: Sample of each prediction; `NO_SAMPLE` at padding. `pairs`:
-    Preference pairs; None if the samples are not pairs.
+    and at padding.
     """
 
     ids: Tensor
     weights: Tensor
-    sample_ids: Tensor
-    pairs: PreferencePairs | None = None
+    sample_ids: Tensor  # sample of each prediction; `NO_SAMPLE` at padding
+    pairs: PreferencePairs | None = None  # preference pairs; None if the samples are not pairs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch(OnDevice):
     """A micro-batch as a stage of a model needs it. Tensors of tokens have the shape `size`.
 
-    `size`: Numbers of rows and of tokens per row. `segments`: Documents of a packed row; None for
-    padded rows. `tokens`: What the model reads: every sample one position late, after its start
-    token; on a stage that neither embeds nor predicts, `tokens` and `labels` are None. `labels`:
-    None also if the head is to return logits. `keys`: Keys for dropout; None without dropout.
-    `source`: Rows that an encoder reads; None without. `lengths`: In such a `source`, positions of
-    each row that are not padding, shape (rows,); None without padding. `kv_cache`: Keys and values
-    of tokens before a slice. `angles`: Angles of rotary positions; None if positions are embedded.
+    `tokens`: What the model reads: every sample one position late, after its start token; on a
+    stage that neither embeds nor predicts, `tokens` and `labels` are None. `lengths`: Of a batch
+    that is a `source`, positions of each row that are not padding, shape (rows,), if any row has
+    padding.
     """
 
     biases: ClassVar[tuple[()]] = ()  # all that tokens see lies in the row
 
-    size: tuple[int, int]
-    segments: Segments | None = None
+    size: tuple[int, int]  # numbers of rows and of tokens per row
+    segments: Segments | None = None  # documents of a packed row; None for padded rows
     tokens: Tensor | None = None
-    labels: Labels | None = None
-    keys: Tensor | None = None
-    source: "Batch | None" = None
+    labels: Labels | None = None  # None also if the head is to return logits
+    keys: Tensor | None = None  # keys for dropout; None without dropout
+    source: "Batch | None" = None  # rows that an encoder reads; None without
     lengths: Tensor | None = None
-    kv_cache: KeyValueCache | None = None
-    angles: Angles | None = None
+    kv_cache: KeyValueCache | None = None  # keys and values of tokens before a slice
+    angles: Angles | None = None  # angles of rotary positions; None if positions are embedded
 
     @property
     def positions(self) -> Tensor | None:

@@ -76,15 +76,14 @@ class LengthGroups:
 
     `tokens`: Position in the packed row that each token of all rows is copied from, int64; padding
     repeats the last token of its document. `source_lengths`: Length without padding of each
-    attended document, shape (n_documents,), int64. `places`: Index of each token of the packed row
-    among the tokens of all rows, int64.
+    attended document, shape (n_documents,), int64.
     """
 
     sizes: tuple[GroupSize, ...]
     tokens: Tensor
     source_tokens: Tensor
     source_lengths: Tensor
-    places: Tensor
+    places: Tensor  # index of each token of the packed row among the tokens of all rows, int64
 
     @classmethod
     def from_offsets(
@@ -165,14 +164,10 @@ def padded_lengths(lengths: IntArray) -> IntArray:
 
 @dataclass(frozen=True, eq=False)
 class Documents(OnDevice):
-    """Documents of a packed row: its samples end to end, and behind them what fills it up.
+    """Documents of a packed row: its samples end to end, and behind them what fills it up."""
 
-    `offsets`: Position at which each document begins, and the end of the row. `cu_seqlens`: The
-    same on a device, int32, shape (documents + 1,).
-    """
-
-    offsets: tuple[int, ...]
-    cu_seqlens: Tensor
+    offsets: tuple[int, ...]  # position at which each document begins, and the end of the row
+    cu_seqlens: Tensor  # the same on a device, int32, shape (documents + 1,)
 
     @classmethod
     def between(cls, offsets: tuple[int, ...], row_tokens: int) -> Self:
@@ -223,14 +218,12 @@ class Branches(OnDevice):
 
     `texts`: Documents of the row: prompts with chosen answers, rejected answers, and fill.
     `sources`: Documents that texts attend to: the texts, rejected answers behind their prompt.
-    `source_tokens`: Position in the row of every token of `sources`, int64. `positions`: Position
-    of every token in its text, shape (row_tokens,), int64.
     """
 
     texts: Documents
     sources: Documents
-    source_tokens: Tensor
-    positions: Tensor
+    source_tokens: Tensor  # position in the row of every token of `sources`, int64
+    positions: Tensor  # position of every token in its text, shape (row_tokens,), int64
 
     @classmethod
     def from_row(cls, row: PackedRow) -> Self:
@@ -270,15 +263,11 @@ class Branches(OnDevice):
 
 @dataclass(frozen=True, eq=False)
 class SlicedRow(OnDevice):
-    """A packed row that begins with a slice of a sample.
+    """A packed row that begins with a slice of a sample."""
 
-    `begin`: Token of the sample with which the slice begins. `others`: The documents behind it;
-    None if there are none.
-    """
-
-    begin: int
+    begin: int  # token of the sample with which the slice begins
     slice: Documents
-    others: Documents | None
+    others: Documents | None  # the documents behind it; None if there are none
     _keys: dict[int, Documents] = field(default_factory=dict, init=False)
 
     @classmethod

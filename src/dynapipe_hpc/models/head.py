@@ -27,13 +27,10 @@ kernels that reached a third of the speed (H200, bfloat16)."""
 
 
 class Vocabulary(NamedTuple):
-    """Ids for which a shard computes logits, and the chunks in which it does so.
-
-    `shards`: The shards of the stage, each with a range of ids of equal length.
-    """
+    """Ids for which a shard computes logits, and the chunks in which it does so."""
 
     size: int
-    shards: Shards
+    shards: Shards  # the shards of the stage, each with a range of ids of equal length
 
     def chunks(self, n_tokens: int) -> Iterator[range]:
         """Chunks of this shard's ids within the vocabulary, counted from the shard's first id."""

@@ -30,13 +30,11 @@ class CachedKeys(NamedTuple):
 
     The gradients of a slice are complete only after the backward passes of all later tokens, so
     backward passes run in descending order.
-
-    `begin`: Token of the sample with which the slice begins. `first`: First token that it sees.
     """
 
     cache: LayerCache
-    begin: int
-    first: int
+    begin: int  # token of the sample with which the slice begins
+    first: int  # first token that it sees
 
     def write(self, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
         return tuple(each[self.first :] for each in self.cache.write(self.begin, key, value))

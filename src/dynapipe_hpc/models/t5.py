@@ -84,12 +84,11 @@ class AttentionMasks:
 
     `biases`: Numbers added to scores, (rows or 1, heads or 1, tokens or 1, source tokens), minus
     infinity where nothing may be seen; one tensor for padded rows, or one for each group of
-    documents. None adds nothing. `groups`: Documents of packed rows; None if attention is over
-    complete rows.
+    documents. None adds nothing.
     """
 
     biases: Sequence[Tensor | None]
-    groups: LengthGroups | None
+    groups: LengthGroups | None  # documents of packed rows; None if attention is over complete rows
 
     @classmethod
     def from_inputs(cls, source: Batch, bias: RelativeBias, dtype: torch.dtype) -> Self:

@@ -60,18 +60,13 @@ class Rule(IntEnum):
 
 
 class Fault(NamedTuple):
-    """A broken rule that the kernel found in the plans of a replica.
-
-    `stage`: Stage of the plan; for PAIR_ORDER, the first of two neighbours. `position`: Index of
-    the instruction; for PAIR_ORDER, of the transfer between the two. `detail`: Missing step
-    (NEEDS), correct peer (PEER) or peak in bytes (MEMORY).
-    """
+    """A broken rule that the kernel found in the plans of a replica."""
 
     rule: int
-    stage: int
-    position: int
+    stage: int  # stage of the plan; for PAIR_ORDER, the first of two neighbours
+    position: int  # index of the instruction; for PAIR_ORDER, of the transfer between the two
     microbatch: int
-    detail: int
+    detail: int  # missing step (NEEDS), correct peer (PEER) or peak in bytes (MEMORY)
 
 
 def describe(pipeline: Sequence[RankPlan], fault: Fault) -> str:

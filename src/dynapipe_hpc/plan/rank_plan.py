@@ -102,18 +102,16 @@ class RankPlan:
     with the ranks of its own shard. Plans number the ranks of a shard from 0: replica x n_stages +
     stage.
 
-    `iteration`: Number of the iteration, from 0. `rank`: Rank that executes the plan, numbered
-    among the ranks of its shard, as peers are. `microbatches`: Micro-batches of the replica;
-    instructions refer to them by index. `instructions`: Instructions in the order of execution.
+    `microbatches`: Micro-batches of the replica; instructions refer to them by index.
     """
 
-    iteration: int
-    rank: int
+    iteration: int  # number of the iteration, from 0
+    rank: int  # rank that executes the plan, numbered among the ranks of its shard, as peers are
     replica: int
     stage: int
     hidden_size: int
     microbatches: tuple[MicroBatch, ...]
-    instructions: InstructionRows
+    instructions: InstructionRows  # instructions in the order of execution
     memory: MemoryPlan
     prediction: Prediction
     boundaries: tuple[Boundary, Boundary] = (Boundary.ROWS, Boundary.ROWS)

@@ -22,13 +22,12 @@ class Counters:
 class StageReport:
     """Report of a stage about an iteration.
 
-    `loss`: Part of the iteration's loss that this stage computed; the parts of stages add up.
     `peak_has_transient`: Whether `peak_bytes` includes memory that passes need only while they run.
     `preferences`: Sums over the preference pairs of this stage's micro-batches, see
     `PreferenceNumbers`; empty if no pairs are trained.
     """
 
-    loss: float
+    loss: float  # part of the iteration's loss that this stage computed; the parts of stages add up
     gradient_norm: float
     learning_rate: float
     peak_bytes: int

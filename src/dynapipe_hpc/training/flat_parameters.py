@@ -25,13 +25,10 @@ class FlatView:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Numbers that belong to consecutive weights in `FlatParameters`.
+    """Numbers that belong to consecutive weights in `FlatParameters`."""
 
-    `start`: Index of the first of these weights. `values`: Numbers, shape (n,), not a copy.
-    """
-
-    start: int
-    values: Tensor
+    start: int  # index of the first of these weights
+    values: Tensor  # numbers, shape (n,), not a copy
 
 
 FlatState = Mapping[str, Segment]

@@ -134,25 +134,20 @@ class Step:
     """Result of an optimizer step.
 
     `gradient_norm`: Norm of the complete model's gradient, before clipping; infinite or NaN if a
-    gradient overflowed and the update was skipped. `learning_rate`: Learning rate of the update; 0
-    if it was skipped.
+    gradient overflowed and the update was skipped.
     """
 
     gradient_norm: float
-    learning_rate: float
+    learning_rate: float  # learning rate of the update; 0 if it was skipped
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PendingStep:
-    """Handle of an optimizer step that was started.
-
-    `norm`: Norm of the complete model's gradient, before clipping; a scalar on the device.
-    `learning_rate`: Learning rate, unless the update is skipped.
-    """
+    """Handle of an optimizer step that was started."""
 
     number: int
-    norm: Tensor
-    learning_rate: float
+    norm: Tensor  # norm of the complete model's gradient, before clipping; a scalar on the device
+    learning_rate: float  # learning rate, unless the update is skipped
     loss_scale: LossScale
 
     def read(self) -> Step:

@@ -16,12 +16,11 @@ from dynapipe_hpc.training.flat_parameters import FlatParameters
 class TiedWeight(NamedTuple):
     """A weight of which several stages hold a copy.
 
-    `stages`: Stages that hold the weight, ascending. `in_pairs`: Whether the stages exchange it in
-    pairs, as for the embedding, which is large and on few stages. If not, the weight is small, and
-    all stages of a replica sum it.
+    `in_pairs`: Whether the stages exchange it in pairs, as for the embedding, which is large and on
+    few stages. If not, the weight is small, and all stages of a replica sum it.
     """
 
-    stages: tuple[int, ...]
+    stages: tuple[int, ...]  # stages that hold the weight, ascending
     n_numbers: int
     in_pairs: bool
 

@@ -26,15 +26,13 @@ Tokens = npt.NDArray[np.int64]
 class UsedTokens(NamedTuple):
     """The samples and tokens of a dataset that training uses.
 
-    `kept`: Ids of the samples that are not left out, ascending, shape (n_kept,). `inputs`: Number
-    of input tokens used of every sample, shape (n_samples,). `targets`: Number of target tokens
-    used of every sample, shape (n_samples,). `rejected`: Number of tokens used of every rejected
-    answer, shape (n_samples,); 0 where samples are no preference pairs.
+    `rejected`: Number of tokens used of every rejected answer, shape (n_samples,); 0 where samples
+    are no preference pairs.
     """
 
-    kept: Tokens
-    inputs: Tokens
-    targets: Tokens
+    kept: Tokens  # ids of the samples that are not left out, ascending, shape (n_kept,)
+    inputs: Tokens  # number of input tokens used of every sample, shape (n_samples,)
+    targets: Tokens  # number of target tokens used of every sample, shape (n_samples,)
     rejected: Tokens
 
     @property

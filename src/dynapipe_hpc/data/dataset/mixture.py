@@ -28,16 +28,15 @@ class Mixture:
     dataset has reached its limit of epochs, it is no longer drawn from; the other datasets take its
     place in proportion to their rates.
 
-    `rates`: Share of the draws that each dataset has, > 0, together 1. `epochs`: Most epochs of
-    each dataset; None for no limit. Source: Webster's method of apportionment, seat by seat; in
-    scheduling: Waldspurger and Weihl, "Stride Scheduling: Deterministic Proportional-Share Resource
-    Management", MIT, 1995.
+    `epochs`: Most epochs of each dataset; None for no limit. Source: Webster's method of
+    apportionment, seat by seat; in scheduling: Waldspurger and Weihl, "Stride Scheduling:
+    Deterministic Proportional-Share Resource Management", MIT, 1995.
     """
 
     names: tuple[str, ...]
     n_samples: tuple[int, ...]
     n_tokens: tuple[int, ...]
-    rates: tuple[float, ...]
+    rates: tuple[float, ...]  # share of the draws that each dataset has, > 0, together 1
     epochs: tuple[int | None, ...]
 
     @classmethod

@@ -19,14 +19,10 @@ from dynapipe_hpc.data.sample import Sample
 
 @dataclass(frozen=True, slots=True)
 class BatchBlock:
-    """Consecutive global batches: batch i is `samples[starts[i]:starts[i + 1]]`.
+    """Consecutive global batches: batch i is `samples[starts[i]:starts[i + 1]]`."""
 
-    `samples`: Ids of the samples, in the order in which they are drawn. `starts`: Index at which
-    each batch starts, and at which the last one ends.
-    """
-
-    samples: Tokens
-    starts: Sequence[int]
+    samples: Tokens  # ids of the samples, in the order in which they are drawn
+    starts: Sequence[int]  # index at which each batch starts, and at which the last one ends
 
     @property
     def n_batches(self) -> int:

@@ -126,13 +126,12 @@ class ChatText:
 class ChatTemplate:
     """A Jinja template of the kind that Hugging Face's tokenizers have.
 
-    `source`: The default template; empty if there is none. `tokens`: Special tokens that templates
-    may name, such as `bos_token`. `named`: All templates that have names, of which `tool_use` is
-    for conversations with tools.
+    `tokens`: Special tokens that templates may name, such as `bos_token`. `named`: All templates
+    that have names, of which `tool_use` is for conversations with tools.
     """
 
     name: str
-    source: str
+    source: str  # the default template; empty if there is none
     tokens: tuple[tuple[str, str], ...] = ()
     named: tuple[tuple[str, str], ...] = ()
 

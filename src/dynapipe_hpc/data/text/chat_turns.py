@@ -15,14 +15,10 @@ _PROBE = "\ue000"
 
 
 class TurnStart(NamedTuple):
-    """Start of the last turn of a text.
+    """Start of the last turn of a text."""
 
-    `position`: Position of its first character. `unasked`: End of the generation prompt, if the
-    text lacks it; else empty.
-    """
-
-    position: int
-    unasked: str
+    position: int  # position of its first character
+    unasked: str  # end of the generation prompt, if the text lacks it; else empty
 
 
 def stays(text: str, longer: str) -> bool:

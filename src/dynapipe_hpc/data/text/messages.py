@@ -65,14 +65,13 @@ class Arguments(dict[str, Any]):
 class Message(NamedTuple):
     """A message as a template takes it.
 
-    `is_call`: Whether its role is one of `CALLS`; several such messages in a row are joined.
     `has_known_role`: Whether its role is known, as ShareGPT's must be; a template would write an
     unknown role as it is.
     """
 
     fields: Fields
     is_trained: bool
-    is_call: bool
+    is_call: bool  # whether its role is one of `CALLS`; several such messages in a row are joined
     has_known_role: bool
 
 

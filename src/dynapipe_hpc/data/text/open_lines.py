@@ -263,14 +263,11 @@ class TextPart:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Some consecutive lines of a part.
-
-    `first`: Number of the first line in the part, from 1. `lines`: Lines as bytes, not decoded.
-    """
+    """Some consecutive lines of a part."""
 
     part: TextPart
-    first: int
-    lines: list[bytes]
+    first: int  # number of the first line in the part, from 1
+    lines: list[bytes]  # lines as bytes, not decoded
 
     @property
     def n_bytes(self) -> int:

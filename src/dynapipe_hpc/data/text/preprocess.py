@@ -25,16 +25,11 @@ SOURCE_SUFFIXES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class PreprocessOptions:
-    """Options of preprocessing.
+    """Options of preprocessing."""
 
-    `skip_bad`: Whether to leave out bad lines instead of stopping at the first. `force`: Whether to
-    replace the output if it is a dataset. `n_workers`: Number of worker processes, which tokenize;
-    0 for one per core.
-    """
-
-    skip_bad: bool = False
-    force: bool = False
-    n_workers: int = 0
+    skip_bad: bool = False  # whether to leave out bad lines instead of stopping at the first
+    force: bool = False  # whether to replace the output if it is a dataset
+    n_workers: int = 0  # number of worker processes, which tokenize; 0 for one per core
 
 
 @dataclass(slots=True)

@@ -20,14 +20,13 @@ class Recipe:
     """Rules by which lines become samples; the same for all lines of all sources.
 
     `template`: Chat template of conversations; None for pairs that are tokenized as they are.
-    `turns`: Samples of conversations whose turns change when more turns follow.
     """
 
     tokenizer: Tokenizer
     format: RecordFormat = RecordFormat.PAIRS
     fields: PairFields = PAIR_FIELDS
     template: ChatTemplate | None = None
-    turns: Turns = Turns.EACH
+    turns: Turns = Turns.EACH  # samples of conversations whose turns change when more turns follow
 
     @property
     def settings(self) -> list[object]:

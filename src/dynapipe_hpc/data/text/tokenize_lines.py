@@ -35,13 +35,12 @@ from dynapipe_hpc.data.trained_tokens import Span
 class TokenSample(NamedTuple):
     """Tokens of a sample; the target begins with the last trained turn.
 
-    `spans`: Spans of trained tokens; empty if the target is trained. `rejected`: The rejected
-    answer of a preference pair, whose target is the chosen one.
+    `rejected`: The rejected answer of a preference pair, whose target is the chosen one.
     """
 
     inputs: Sequence[int]
     targets: Sequence[int]
-    spans: list[Span]
+    spans: list[Span]  # spans of trained tokens; empty if the target is trained
     rejected: Sequence[int] = ()
 
 
@@ -142,12 +141,11 @@ _SPELLED = "a special token is spelled, and stays text; --special-tokens makes i
 class BadLine:
     """A line that is not a valid sample.
 
-    `number`: Number of the line in the part, from 1. `is_format`: Whether the complete file has
-    another format; the reason then names the remedy.
+    `is_format`: Whether the complete file has another format; the reason then names the remedy.
     """
 
     part: TextPart
-    number: int
+    number: int  # number of the line in the part, from 1
     reason: str
     is_format: bool = False
 
@@ -158,15 +156,11 @@ class BadLine:
 
 @dataclass(frozen=True, slots=True)
 class TokenizedLines:
-    """The result of tokenizing some lines.
-
-    `n_bytes`: Size in bytes of all lines in the file. `n_records`: Number of good lines; a
-    conversation may make several samples.
-    """
+    """The result of tokenizing some lines."""
 
     block: TokenBlock
-    n_bytes: int
-    n_records: int
+    n_bytes: int  # size in bytes of all lines in the file
+    n_records: int  # number of good lines; a conversation may make several samples
     bad: tuple[BadLine, ...]
     notes: Counter[str]
 

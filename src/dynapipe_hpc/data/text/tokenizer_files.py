@@ -26,23 +26,19 @@ from dynapipe_hpc.data.text.vocabulary import (
 class TokenizerFiles:
     """A tokenizer as its files define it.
 
-    `sha256`: SHA-256 of the bytes of the files that decide which tokens text becomes.
-    `vocabulary_sha256`: SHA-256 of the tokens and ids in these files; empty if it is not known.
-    `has_no_start`: Whether the files say that there is no token before text (Qwen). `adds_start`:
-    Whether they say that a token comes before text; None if they do not say. `transformers`:
-    Version of `transformers` that loaded the tokenizer; empty if none did.
+    `adds_start`: Whether they say that a token comes before text; None if they do not say.
     """
 
     name: str
-    sha256: str
-    vocabulary_sha256: str
+    sha256: str  # SHA-256 of the bytes of the files that decide which tokens text becomes
+    vocabulary_sha256: str  # SHA-256 of the tokens and ids in these files; empty if it is not known
     model: tokenizers.Tokenizer
     names: Mapping[str, str] = field(default_factory=dict)
     templates: Mapping[str, str] = field(default_factory=dict)
     is_decoder_only: bool = False
-    has_no_start: bool = False
+    has_no_start: bool = False  # whether the files say that there is no token before text (Qwen)
     adds_start: bool | None = None
-    transformers: str = ""
+    transformers: str = ""  # version of `transformers` that loaded the tokenizer; empty if none did
 
 
 def read_tokenizer(paths: Sequence[Path]) -> TokenizerFiles | None:

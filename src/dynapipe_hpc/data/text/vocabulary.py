@@ -34,12 +34,11 @@ def files_sha256(paths: Iterable[Path]) -> str:
 class FolderVocabulary:
     """Tokenizer in the folder of a model, as far as datasets are compared with it.
 
-    `sha256`: SHA-256 of its files' bytes, as datasets record it. `ids`: Ids of tokens; empty if
-    they are not known.
+    `ids`: Ids of tokens; empty if they are not known.
     """
 
     name: str
-    sha256: str
+    sha256: str  # SHA-256 of its files' bytes, as datasets record it
     ids: Mapping[str, int] = field(default_factory=dict)
 
 

@@ -210,15 +210,12 @@ _MB = 1e6
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A micro-batch of a plan, by its number.
-
-    `planned_bytes`: Memory that the plan expects it to take while nothing else runs or is kept.
-    """
+    """A micro-batch of a plan, by its number."""
 
     taken: TakenPlan
     index: int
     microbatch: MicroBatch
-    planned_bytes: int
+    planned_bytes: int  # memory that the plan expects it to take while nothing else runs or is kept
 
     @property
     def shape(self) -> tuple[object, ...]:

@@ -126,18 +126,14 @@ every = {every}
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Facts that a user knows before there is a configuration; without a model, a small new one.
-
-    `lora`: Rank of adapters; None to train all weights. `on_gpus`: Whether ranks are GPUs; None to
-    tell by their memory.
-    """
+    """Facts that a user knows before there is a configuration; without a model, a small new one."""
 
     dataset: Path
     n_ranks: int
     memory: str
     model: Path | None = None
-    lora: int | None = None
-    on_gpus: bool | None = None
+    lora: int | None = None  # rank of adapters; None to train all weights
+    on_gpus: bool | None = None  # whether ranks are GPUs; None to tell by their memory
     sets: Sequence[str] = ()
 
 

@@ -14,14 +14,11 @@ class Shards(Protocol):
     """The ranks over which every layer of a stage is cut, seen from one of them.
 
     Contract: all shards make the same calls in the same order, and get the same bits.
-
-    `shard`: Number of this rank's shard. `sequence_parallel`: Whether shards divide the tokens of
-    the residual stream among them.
     """
 
-    shard: int
+    shard: int  # number of this rank's shard
     n_shards: int
-    sequence_parallel: bool
+    sequence_parallel: bool  # whether shards divide the tokens of the residual stream among them
 
     def sum_over_shards(self, values: Tensor) -> Tensor:
         """The sum of a tensor over shards (all-reduce).

@@ -42,19 +42,15 @@ FULL = "full_attention"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BuiltModel:
-    """A causal language model of `transformers`, and where its parts are.
-
-    `calls_sdpa`: Whether it calls torch's attention and not the attention interface.
-    `returns_tuples`: Whether its layers return tuples, of which it takes the first element.
-    """
+    """A causal language model of `transformers`, and where its parts are."""
 
     whole: Any
     decoder: Any
     layers_name: str
     layers: list[nn.Module]
-    calls_sdpa: bool
+    calls_sdpa: bool  # whether it calls torch's attention and not the attention interface
     last_modules: list[nn.Module]
-    returns_tuples: bool
+    returns_tuples: bool  # whether its layers return tuples, of which it takes the first element
 
     def hold(self, kept: range, *, embedding: bool, head: bool) -> None:
         """Removes all layers but those kept, and the embedding, or norm and head, if not held.

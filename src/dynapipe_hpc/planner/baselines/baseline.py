@@ -237,13 +237,10 @@ Settings = Callable[[Sequence[Sample], CostModel, Cluster], Iterable[int]]
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """Plans an iteration by a baseline, with each setting to try, in every recomputation mode.
-
-    `schedule_rules`: Ways to order passes, all of which are tried.
-    """
+    """Plans an iteration by a baseline, with each setting to try, in every recomputation mode."""
 
     config: BaselineConfig
-    schedule_rules: Sequence[ScheduleRule]
+    schedule_rules: Sequence[ScheduleRule]  # ways to order passes, all of which are tried
     cost: CostModel
     cluster: Cluster
 
@@ -367,14 +364,11 @@ def in_every_mode(
 
 @dataclass(frozen=True, slots=True)
 class OneModeSearch:
-    """A search in every mode, see `in_every_mode`, for `planner.batch.recompute_choice`.
-
-    `only_first`: Whether to stop at the first mode with a plan that keeps within memory.
-    """
+    """A search in every mode, see `in_every_mode`, for `planner.batch.recompute_choice`."""
 
     chooser_of: Callable[[CostModel], Chooser]
     cost: CostModel
-    only_first: bool
+    only_first: bool  # whether to stop at the first mode with a plan that keeps within memory
 
     def choose(self, samples: Sequence[Sample]) -> Choice:
         """The plans of the modes, see `Chooser`."""

@@ -23,13 +23,12 @@ from dynapipe_hpc.planner.cost.cost_model import (
 class PricedReplica(NamedTuple):
     """The micro-batches of a replica in order, and what they cost.
 
-    `form`: Forms the micro-batches; a search compares many replicas, but forms only few. `key`:
-    Equal only for equal replicas.
+    `form`: Forms the micro-batches; a search compares many replicas, but forms only few.
     """
 
     form: Callable[[], Sequence[MicroBatch]]
     costs: StageCosts
-    key: Hashable
+    key: Hashable  # equal only for equal replicas
 
     @classmethod
     def formed(cls, microbatches: Sequence[MicroBatch], cost: CostModel) -> Self:

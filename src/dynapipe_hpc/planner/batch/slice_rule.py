@@ -74,12 +74,10 @@ class SliceRule:
     replica's work, into a power of two of parts: as many as make that share small, or fewer if
     small parts take longer than their tokens should. It also cuts samples that do not fit uncut.
     If `setting` is a number of tokens, it instead cuts all longer samples into parts of that size.
-
-    `token_multiple`: Multiple that rows are filled up to.
     """
 
     setting: SliceSetting = "auto"
-    token_multiple: int = ROW_MULTIPLE
+    token_multiple: int = ROW_MULTIPLE  # multiple that rows are filled up to
 
     def cuts(
         self, samples: Sequence[Sample], cost: CostModel, cluster: Cluster, n_misfits: int = 0

@@ -27,14 +27,12 @@ class ForwardWindows:
 
     A micro-batch keeps nothing, so one at a time may take all memory. Where samples do not fit
     uncut, long ones run as slices if they may. Preference pairs lie in packed rows only.
-
-    `slice_rule`: Rule by which samples are cut where some do not fit uncut.
     """
 
     cost: CostModel
     cluster: Cluster
     layouts: Sequence[Layout]
-    slice_rule: SliceRule
+    slice_rule: SliceRule  # rule by which samples are cut where some do not fit uncut
 
     def choose(self, samples: Sequence[Sample]) -> Choice:
         """The only plan, see `Chooser`."""

@@ -26,15 +26,14 @@ class Interpolator:
     `axes`: Ascending sizes: rows, tokens per row and target tokens. `points`: Costs of every kind
     of stage without boundaries, infinite where infeasible, shape (n_rows, n_lengths,
     n_target_lengths, n_kinds, len(Cost)). `most_tokens`: Tokens of the largest micro-batch of every
-    kind of stage, on both sides together, shape (n_kinds,). `kind_of_stage`: Kind of each stage,
-    shape (n_stages,). `boundary_bytes_per_token`: Bytes that a stage of every kind sends per token
-    and per target token, shape (n_kinds, 2).
+    kind of stage, on both sides together, shape (n_kinds,). `boundary_bytes_per_token`: Bytes that
+    a stage of every kind sends per token and per target token, shape (n_kinds, 2).
     """
 
     axes: tuple[IntArray, IntArray, IntArray]
     points: FloatArray
     most_tokens: FloatArray
-    kind_of_stage: Kinds
+    kind_of_stage: Kinds  # kind of each stage, shape (n_stages,)
     boundary_bytes_per_token: FloatArray
 
     @cached_property

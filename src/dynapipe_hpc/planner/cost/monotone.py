@@ -8,14 +8,10 @@ from dynapipe_hpc.planner.cost.cost_model import FloatArray
 
 
 class Repaired(NamedTuple):
-    """Measurements after the repair.
+    """Measurements after the repair."""
 
-    `grid`: The measurements, nowhere decreasing; infinite where infeasible. `n_changed`: Number of
-    feasible points whose value was changed by more than 0.1 %.
-    """
-
-    grid: FloatArray
-    n_changed: int
+    grid: FloatArray  # the measurements, nowhere decreasing; infinite where infeasible
+    n_changed: int  # number of feasible points whose value was changed by more than 0.1 %
 
 
 def make_monotone(measured: FloatArray) -> Repaired:

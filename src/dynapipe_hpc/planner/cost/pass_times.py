@@ -34,16 +34,14 @@ class PassTimes:
 
     An unsplit backward pass counts for both parts, as it does not show how long either took.
 
-    `predicted_ms`: Times that an uncorrected cost model predicts, shape `shape_of`. `measured_ms`:
-    Times that the same passes took, of the same shape. `expected_ms`: Times that each rank was
-    expected to take for its passes by the factors so far, shape (n_replicas, n_stages). `taken_ms`:
-    Times that the rank took for them, of the same shape.
+    `expected_ms`: Times that each rank was expected to take for its passes by the factors so far,
+    shape (n_replicas, n_stages).
     """
 
-    predicted_ms: FloatArray
-    measured_ms: FloatArray
+    predicted_ms: FloatArray  # times that an uncorrected cost model predicts, shape `shape_of`
+    measured_ms: FloatArray  # times that the same passes took, of the same shape
     expected_ms: FloatArray
-    taken_ms: FloatArray
+    taken_ms: FloatArray  # times that the rank took for them, of the same shape
 
     @classmethod
     def none(cls, n_replicas: int, n_stages: int) -> Self:

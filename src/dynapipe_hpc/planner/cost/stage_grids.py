@@ -33,19 +33,15 @@ class StageMeasurements:
     """Measurements of the layers of all stages, in one layout and mode.
 
     Costs are computed when first needed: many plans need only few of them.
-
-    `axes`: Numbers of rows, tokens per row and target tokens, each ascending. `plain`: Backward
-    passes without recomputation. `is_smoothed`: Whether noise is repaired, and points are added
-    where costs are curved.
     """
 
     mode: Recompute
     measured: Mapping[str, LayerProfile]
-    axes: Axes
-    plain: PlainBackward
+    axes: Axes  # numbers of rows, tokens per row and target tokens, each ascending
+    plain: PlainBackward  # backward passes without recomputation
     shape: ModelShape
     stages: StageKinds
-    is_smoothed: bool
+    is_smoothed: bool  # whether noise is repaired, and points are added where costs are curved
 
     @cached_property
     def layers(self) -> Mapping[str, LayerProfile]:

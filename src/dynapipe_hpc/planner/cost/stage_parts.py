@@ -32,14 +32,11 @@ def boundary_sizes(shape: ModelShape, placement: Placement, n_stream_shards: int
 
 
 class StageKinds(NamedTuple):
-    """Kinds of stages: many stages are alike.
-
-    `boundaries`: Per kind, bytes per token that a stage hands over, shape (n_kinds, 2).
-    """
+    """Kinds of stages: many stages are alike."""
 
     counts: Mapping[str, FloatArray]
     kind_of_stage: npt.NDArray[np.int32]
-    boundaries: FloatArray
+    boundaries: FloatArray  # per kind, bytes per token that a stage hands over, shape (n_kinds, 2)
 
     @classmethod
     def from_counts(cls, counts: Mapping[str, FloatArray], boundaries: FloatArray) -> Self:

@@ -10,21 +10,15 @@ from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes
 
 
 class Tokens(NamedTuple):
-    """Tokens of micro-batches, padding included; arrays that broadcast to one shape.
-
-    `pairs`: Pairs of an own token and one that it attends to. `own_pairs`: Pairs of own tokens of
-    the same row. `square`: Pairs of own tokens in a single row. `far_pairs`: Pairs of own tokens of
-    the same row that a window keeps apart. `masked_square`: Like `square`, if the row is longer
-    than the window.
-    """
+    """Tokens of micro-batches, padding included; arrays that broadcast to one shape."""
 
     own_tokens: FloatArray
     source: FloatArray
-    pairs: FloatArray
-    own_pairs: FloatArray
-    square: FloatArray
-    far_pairs: FloatArray
-    masked_square: FloatArray
+    pairs: FloatArray  # pairs of an own token and one that it attends to
+    own_pairs: FloatArray  # pairs of own tokens of the same row
+    square: FloatArray  # pairs of own tokens in a single row
+    far_pairs: FloatArray  # pairs of own tokens of the same row that a window keeps apart
+    masked_square: FloatArray  # like `square`, if the row is longer than the window
 
     @classmethod
     def from_shapes(cls, side: Side, shapes: Shapes, window: float = np.inf) -> "Tokens":

@@ -64,20 +64,15 @@ PROBE = (1, 1, 2, 1)
 
 @dataclass(frozen=True, slots=True)
 class PartCosts:
-    """Costs of the parts of a stage, which add up: times, or bytes.
-
-    `first_layer`: Cost of a layer of the encoder or, without one, of any layer. `second_layer`:
-    Cost of a layer of a decoder that follows an encoder; 0 without one. `turn`: Additional cost of
-    the stage where such a decoder begins.
-    """
+    """Costs of the parts of a stage, which add up: times, or bytes."""
 
     n_first_side: int
-    first_layer: float
-    second_layer: float
+    first_layer: float  # cost of a layer of the encoder or, without one, of any layer
+    second_layer: float  # cost of a layer of a decoder that follows an encoder; 0 without one
     first_side: float
     second_side: float
     first: float
-    turn: float
+    turn: float  # additional cost of the stage where such a decoder begins
     last: float
 
     @classmethod

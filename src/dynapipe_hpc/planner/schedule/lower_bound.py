@@ -25,14 +25,13 @@ class PathTimes:
 
     Arrays have shape (n_microbatches, n_stages) unless stated otherwise.
 
-    `gradient_ms`: Time of B, without this extra time. `weight_ms`: Time of W; 0 if backward
-    passes are not split. `reduce_ms`: Time from each stage's last pass until its gradients are
-    reduced, shape (n_stages,).
+    `reduce_ms`: Time from each stage's last pass until its gradients are reduced, shape
+    (n_stages,).
     """
 
     forward_ms: FloatArray
-    gradient_ms: FloatArray
-    weight_ms: FloatArray
+    gradient_ms: FloatArray  # time of B, without this extra time
+    weight_ms: FloatArray  # time of W; 0 if backward passes are not split
     transfer_ms: FloatArray
     reduce_ms: FloatArray
 
@@ -115,13 +114,12 @@ class LongestTrip(NamedTuple):
 class LowerBound(NamedTuple):
     """Times that no plan can beat, see `lower_bound`.
 
-    `iteration_ms`: Lower bound on the time of an iteration, the update at its end included.
     `longest_trip_ms`: Round trip of the longest sample through the stages, which is part of that
     bound. For a plan with slices, it is the longest round trip of a micro-batch, and no part of the
     bound.
     """
 
-    iteration_ms: float
+    iteration_ms: float  # lower bound on the time of an iteration, the update at its end included
     longest_trip_ms: float
 
 

@@ -23,15 +23,12 @@ from dynapipe_hpc.planner.schedule.update import extra_reduce_ms, reduced_ms
 
 @dataclass(frozen=True, eq=False)
 class Pipeline:
-    """One replica's iteration, without the update at its end.
+    """One replica's iteration, without the update at its end."""
 
-    `form`: See `PricedReplica`. `schedule`: The order of passes on every stage.
-    """
-
-    form: Callable[[], Sequence[MicroBatch]]
+    form: Callable[[], Sequence[MicroBatch]]  # see `PricedReplica`
     costs: StageCosts
     rule: ScheduleRule
-    schedule: Schedule
+    schedule: Schedule  # the order of passes on every stage
     timeline: Timeline
 
     @cached_property

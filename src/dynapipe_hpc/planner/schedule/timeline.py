@@ -12,18 +12,15 @@ class Timeline:
     Arrays of shape (n_stages, n_passes) hold the passes of each stage in the order of the
     schedule.
 
-    `start_ms`: Start of each pass, shape (n_stages, n_passes). `end_ms`: End of each pass, same
-    shape. `send_start_ms`: Start of the transfer of what the pass produced, same shape; NaN where
-    nothing is sent: after F on the last stage, B on the first, and W. `send_end_ms`: End of that
-    transfer, when the neighbouring stage has the data, same shape. `peak_bytes`: Peak memory of
-    each stage, static memory included, shape (n_stages,). `busy_ms`: Time in which each stage
-    computes, shape (n_stages,).
+    `send_start_ms`: Start of the transfer of what the pass produced, same shape; NaN where nothing
+    is sent: after F on the last stage, B on the first, and W. `send_end_ms`: End of that transfer,
+    when the neighbouring stage has the data, same shape.
     """
 
-    start_ms: FloatArray
-    end_ms: FloatArray
+    start_ms: FloatArray  # start of each pass, shape (n_stages, n_passes)
+    end_ms: FloatArray  # end of each pass, same shape
     send_start_ms: FloatArray
     send_end_ms: FloatArray
-    peak_bytes: FloatArray
-    busy_ms: FloatArray
+    peak_bytes: FloatArray  # peak memory of each stage, static memory included, shape (n_stages,)
+    busy_ms: FloatArray  # time in which each stage computes, shape (n_stages,)
     makespan_ms: float

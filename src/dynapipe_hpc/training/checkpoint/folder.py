@@ -122,15 +122,12 @@ Facts = Mapping[str, str | int | float | bool | None]
 class Description:
     """Description of a complete checkpoint.
 
-    `n_done`: Number of finished iterations, which is the number of the next one. `counters`:
-    Counters of the optimizer, which are equal on all ranks. `facts`: Settings by name that must not
-    change when training resumes. `online`: Measured times that the next plans depend on; empty if
-    costs are not corrected.
+    `online`: Measured times that the next plans depend on; empty if costs are not corrected.
     """
 
-    n_done: int
-    counters: Counters
-    facts: Facts
+    n_done: int  # number of finished iterations, which is the number of the next one
+    counters: Counters  # counters of the optimizer, which are equal on all ranks
+    facts: Facts  # settings by name that must not change when training resumes
     part_checksums: tuple[str, ...]
     online: Sequence[Sequence[float]] = ()
 

@@ -32,15 +32,12 @@ from dynapipe_hpc.training.optimizer import Optimizer
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StatePart:
-    """A block of a tensor of the unsplit model.
-
-    `offsets`: First index of the block, per dimension. `values`: Values of the block; a view.
-    """
+    """A block of a tensor of the unsplit model."""
 
     name: str
     tensor_shape: torch.Size
-    offsets: torch.Size
-    values: Tensor
+    offsets: torch.Size  # first index of the block, per dimension
+    values: Tensor  # values of the block; a view
 
 
 def view_parts(view: FlatView, kind: str, segment: Segment) -> Iterator[StatePart]:

@@ -23,13 +23,10 @@ DTYPE_KEYS = ("dtype", "torch_dtype")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of a model, as `config.json` names them.
-
-    `values`: Values by name; a value of null counts as absent.
-    """
+    """Settings of a model, as `config.json` names them."""
 
     path: Path
-    values: Mapping[str, Any]
+    values: Mapping[str, Any]  # values by name; a value of null counts as absent
 
     def get(self, name: str, default: Any = None) -> Any:
         """Value of a setting; the default if it is absent."""
@@ -100,15 +97,11 @@ class Settings:
 
 
 class Piece(NamedTuple):
-    """Rows of a weight that come from one Hugging Face tensor.
-
-    `start`: Index of the first of these rows in the tensor. `at`: Index of the first of these rows
-    in the weight.
-    """
+    """Rows of a weight that come from one Hugging Face tensor."""
 
     source: str
-    start: int
-    at: int
+    start: int  # index of the first of these rows in the tensor
+    at: int  # index of the first of these rows in the weight
     n_rows: int
 
 
@@ -117,16 +110,15 @@ class TensorMap:
     """A weight of an unsplit model, and the Hugging Face tensors that it consists of.
 
     `sources`: Number of rows of the weight in each Hugging Face tensor, by the name of the tensor;
-    the tensors are joined along the first dimension, in this order. `transposed`: Whether Hugging
-    Face stores (inputs, outputs), as its `Conv1D` does. `is_stack`: Whether the weight is a stack
-    of matrices (the experts of a layer), whose rows are numbered through as if it were one
-    matrix.
+    the tensors are joined along the first dimension, in this order. `is_stack`: Whether the weight
+    is a stack of matrices (the experts of a layer), whose rows are numbered through as if it were
+    one matrix.
     """
 
     name: str
     shape: tuple[int, ...]
     sources: Mapping[str, int]
-    transposed: bool = False
+    transposed: bool = False  # whether Hugging Face stores (inputs, outputs), as its `Conv1D` does
     is_stack: bool = False
 
     @property

@@ -93,14 +93,13 @@ def mapping_for(shape: ModelShape) -> ModelTypeMapping:
 class Origin:
     """A model on disk.
 
-    `description`: Description of the checkpoint; None for a Hugging Face folder. `small_files`:
-    Folder with the small Hugging Face files that belong to the model; None if there are none.
-    `settings`: Hugging Face settings; if the model has no `config.json`, the settings that it would
-    be exported with.
+    `small_files`: Folder with the small Hugging Face files that belong to the model; None if there
+    are none. `settings`: Hugging Face settings; if the model has no `config.json`, the settings
+    that it would be exported with.
     """
 
     folder: Path
-    description: Description | None
+    description: Description | None  # description of the checkpoint; None for a Hugging Face folder
     small_files: Path | None
     mapping: ModelTypeMapping
     settings: Settings

@@ -38,12 +38,9 @@ _EPSILONS = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsil
 
 
 class _Experts(NamedTuple):
-    """Names of the weights of experts, which `transformers` joins to one tensor for all experts.
+    """Names of the weights of experts, which `transformers` joins to one tensor for all experts."""
 
-    `block`: Name in files of the module `mlp`.
-    """
-
-    block: str = "mlp"
+    block: str = "mlp"  # name in files of the module `mlp`
     joined: tuple[str, str] = ("gate_proj", "up_proj")
     down: str = "down_proj"
 

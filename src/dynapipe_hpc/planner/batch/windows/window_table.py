@@ -26,13 +26,12 @@ class SliceCells(NamedTuple):
     """Slices of the samples that are sliced.
 
     `first`: First slice of each micro-batch of the costs; the micro-batch itself if not sliced.
-    `token_multiple`: Multiple to fill rows of slices up to.
     """
 
     first: Cells
     later: Counts
     cuts: Mapping[tuple[int, int], Cut]
-    token_multiple: int = ROW_MULTIPLE
+    token_multiple: int = ROW_MULTIPLE  # multiple to fill rows of slices up to
 
 
 NO_SLICES = SliceCells(np.zeros(0, np.int32), np.zeros(0, np.uint32), {})
@@ -48,20 +47,18 @@ class WindowTable:
     table. In every mode, a row has as many cells as its largest window has samples: rows of short
     samples are long, most other rows short. Windows of the same shape share their costs.
 
-    `samples`: Samples in the order to be cut. `begin`: Beginnings of bundles in `samples`,
-    ascending, and the end of the last bundle; in small batches each bundle has one sample.
-    `row_of_sample`: Row of each bundle in the tables, shape (n_bundles,). `cells`: Indices into
-    `costs` of windows of 1, 2, ... samples, for every mode and row; -1 where they may not be used.
-    `spans`: Begin and end of the cells of every mode and row, shape (n_modes, n_rows, 2). `sliced`:
-    Slices of the samples that run as slices; a sample's entry in `costs` adds up its slices.
+    `begin`: Beginnings of bundles in `samples`, ascending, and the end of the last bundle; in small
+    batches each bundle has one sample. `cells`: Indices into `costs` of windows of 1, 2, ...
+    samples, for every mode and row; -1 where they may not be used. `sliced`: Slices of the samples
+    that run as slices; a sample's entry in `costs` adds up its slices.
     """
 
-    samples: Sequence[Sample]
+    samples: Sequence[Sample]  # samples in the order to be cut
     begin: IntArray
     modes: tuple[ExecutionMode, ...]
-    row_of_sample: Cells
+    row_of_sample: Cells  # row of each bundle in the tables, shape (n_bundles,)
     cells: Cells
-    spans: IntArray
+    spans: IntArray  # begin and end of the cells of every mode and row, shape (n_modes, n_rows, 2)
     shapes: Shapes
     costs: StageCosts
     sliced: SliceCells = NO_SLICES

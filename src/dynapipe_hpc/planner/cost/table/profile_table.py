@@ -141,28 +141,20 @@ class LayerProfile:
 
 
 class UpdateProfile(NamedTuple):
-    """Measurements of the end of an iteration.
+    """Measurements of the end of an iteration."""
 
-    `reduce_ms_per_byte`: Adding up gradients over replicas, per byte of weights.
-    `optimizer_ms_per_byte`: The optimizer's step, per byte of weights.
-    """
-
-    reduce_ms_per_byte: float = 0.0
-    optimizer_ms_per_byte: float = 0.0
+    reduce_ms_per_byte: float = 0.0  # adding up gradients over replicas, per byte of weights
+    optimizer_ms_per_byte: float = 0.0  # the optimizer's step, per byte of weights
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProfileTable:
-    """Measurements of a machine, per kind of layer.
-
-    `state_factor`: Bytes of weights, gradients and optimizer state per byte of weights. `link`:
-    Connection between neighbouring ranks; None if it was not measured.
-    """
+    """Measurements of a machine, per kind of layer."""
 
     model: ModelFingerprint
     layers: Mapping[LayerKey, LayerProfile]
     element_bytes: int
-    state_factor: float
+    state_factor: float  # bytes of weights, gradients and optimizer state per byte of weights
     update: UpdateProfile
-    link: Link | None
+    link: Link | None  # connection between neighbouring ranks; None if it was not measured
     provenance: Mapping[str, str]
