@@ -92,7 +92,7 @@ def test_an_import_writes_the_table_and_says_what_is_in_it(
         (["--parameters", "p.csv"], "--parameters is used with --from-csv only"),
         (
             ["--from-csv", "a.csv", "--microbatch-tokens", "9"],
-            "--microbatch-tokens is used without --from-csv only",
+            "--microbatch-tokens cannot be used with --from-csv",
         ),
     ],
 )

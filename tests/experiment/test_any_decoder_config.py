@@ -65,7 +65,7 @@ def test_split_passes_are_refused_where_a_relu_leaves_no_room_for_what_waits(
     settings = tmp_path / "theirs" / "config.json"
     settings.write_text(json.dumps({**json.loads(settings.read_text()), "hidden_act": "relu"}))
     load_config(path)
-    with pytest.raises(ConfigError, match="layers of this granite have a ReLU, which keeps too"):
+    with pytest.raises(ConfigError, match="layers of this granite have a ReLU, which frees too"):
         load_config(path, [splits])
 
 

@@ -113,7 +113,7 @@ def profile(arguments: argparse.Namespace) -> int:
     if arguments.parameters and not arguments.from_csv:
         raise InputError("--parameters is used with --from-csv only; name both, or leave it out")
     if arguments.microbatch_tokens is not None and arguments.from_csv:
-        raise InputError("--microbatch-tokens is used without --from-csv only; leave out one")
+        raise InputError("--microbatch-tokens cannot be used with --from-csv; leave out one")
     return _measure(arguments) if arguments.from_csv is None else _import(arguments)
 
 

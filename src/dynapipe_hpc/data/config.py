@@ -59,8 +59,8 @@ class DataConfig(ConfigTable):
         dataset: Path of the HDF5 dataset that `dynapipe-hpc preprocess` wrote; None for a mixture.
         mixture: Datasets to draw samples from, where there are several: [[data.mixture]] tables.
         lengths: Drawn lengths of samples, in place of a dataset, for simulations.
-        mixture_cap: Size, in samples, above which a dataset counts as this large where rates follow
-            from sizes; None for no limit.
+        mixture_cap: Most samples that a dataset counts as having, where rates follow from sizes;
+            None for no limit.
         mixture_temperature: Temperature of rates that follow from sizes, by default 1: rates are
             proportional to size ** (1 / temperature), nearly equal if the temperature is high.
         max_tokens: Longest sample, input and target together; see long_samples.

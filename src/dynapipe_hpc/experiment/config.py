@@ -270,7 +270,8 @@ def _problems_of_shards(config: ExperimentConfig) -> Iterator[str]:
     if splits and isinstance(model, TransformersShape) and model.has_relu:
         yield (
             f"planner.schedule.split_backward is true, but layers of this {model.model_type} "
-            "have a ReLU, which keeps too little for the gradients that would wait; set it to false"
+            "have a ReLU, which frees too little memory for the gradients that would wait; set "
+            "it to false"
         )
     each_ids = model.ids_per_shard(n_shards)
     if (n_shards - 1) * each_ids >= model.vocab_size:

@@ -60,7 +60,7 @@ class Ending:
         self.end_as_first(error)
 
     def end_as_first(self, error: BaseException) -> NoReturn:
-        """Prints the error and ends all ranks, after `claim` or `wait_unless_first` here."""
+        """Prints the error and ends all ranks; call it after `claim` or `wait_unless_first`."""
         trace = [] if isinstance(error, RunError) else traceback.format_exception(error)
         who = f"rank {MPI.COMM_WORLD.Get_rank()} on {MPI.Get_processor_name()}"
         sys.stderr.write(escaped("".join(trace)))

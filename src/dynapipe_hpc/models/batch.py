@@ -106,7 +106,7 @@ class Batch(OnDevice):
         """
         segments = self.segments
         if attend and isinstance(segments, Branches | SlicedRow):
-            raise ValueError("attention by a formula takes neither slices nor preference pairs")
+            raise ValueError("attention with soft caps takes neither slices nor preference pairs")
         if isinstance(segments, Branches):
             q, k, v = scaled(query, scale)[0], key[0], value[0]
             documents = {"queries": segments.texts, "keys": segments.sources}
@@ -332,8 +332,9 @@ def _pairs(microbatch: MicroBatch, tokens: IterationTokens) -> PreferencePairs |
         prompt_end = begin + sample.input_tokens
         if branch != Branch(prompt_end + sample.target_tokens, sample.input_tokens):
             raise ValueError(
-                f"sample {sample.sample_id} has {sample.describe()}, but {branch} in a packed row "
-                f"from {begin} on; the plan was made for other samples"
+                f"sample {sample.sample_id} has {sample.describe()}, but its rejected answer "
+                f"begins at {branch.begin}, after a prompt of {branch.prompt_tokens} tokens, in a "
+                f"packed row from {begin} on; the plan was made for other samples"
             )
         answers[0, prompt_end : branch.begin] = 2 * k
         answers[0, branch.begin : end] = 2 * k + 1

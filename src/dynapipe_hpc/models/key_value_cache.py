@@ -77,7 +77,7 @@ def _widened(gradient: Tensor, n_before: int) -> Tensor:
 class KeyValueCache:
     """Keys and values of a sample's tokens so far, of all layers of a stage.
 
-    `n_tokens`: Number of tokens read, where tokens are read in order and there is no backward pass.
+    `n_tokens`: Number of tokens so far, in generation; unused in training.
     """
 
     def __init__(self, n_tokens: int = 0) -> None:

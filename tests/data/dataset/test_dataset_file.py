@@ -255,7 +255,7 @@ def test_a_damaged_dataset_is_refused(
     ("change", "message"),
     [
         (Path.unlink, "cannot be read: No such file"),
-        (lambda part: os.truncate(part, 1000), "ended while it was read"),
+        (lambda part: os.truncate(part, 1000), "is shorter than expected"),
     ],
 )
 def test_a_part_that_changes_while_it_is_joined_is_named(

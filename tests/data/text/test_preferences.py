@@ -214,8 +214,8 @@ NO_PAIR_OF_TEXTS: list[tuple[Record, str]] = [
     ({"label": True}, "field 'label' is not used"),
 ]
 NO_PAIR_OF_CHATS: list[tuple[Record, str]] = [
-    ({"instruction": "p"}, r"no message is answered \(found 'chosen', 'rejected', 'i"),
-    ({"system": "s", "question": "p"}, "no message is answered"),
+    ({"instruction": "p"}, r"there is no message to answer \(found 'chosen', 'rejected', 'i"),
+    ({"system": "s", "question": "p"}, "there is no message to answer"),
     ({"prompt": [user("p"), assistant("q")]}, "the message before the answers is from the ass"),
     ({"prompt": "p", "chosen": [assistant("")]}, "'chosen' ends with a message without text"),
     (

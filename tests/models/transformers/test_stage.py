@@ -178,7 +178,7 @@ def test_answers_of_preference_pairs_are_those_behind_prompts_of_their_own(
     (stage,), row = stages(folder, 1), packed_pairs(PAIRS)
     batch = stage.collate(row, PAIR_TOKENS)
     if name == "gemma2":
-        with pytest.raises(ValueError, match="formula takes neither slices nor preference pairs"):
+        with pytest.raises(ValueError, match="soft caps takes neither slices nor preference pairs"):
             stage.run(None, batch, Recompute.NONE)
         return
     with in_float64(DECODERS[name].module):

@@ -375,7 +375,7 @@ def _array(file: h5py.File, name: str, dtype: np.dtype[Any]) -> h5py.Dataset:
 def check_spans(spans: Spans, first_target: Lengths, n_tokens: Lengths) -> None:
     """Checks that a sample's spans are in order, within it, and include its target's first token.
 
-    However a sample is cut, it keeps the first token of its target, so that one is trained.
+    However a sample is cut, it keeps its target's first token, so at least one token is trained.
 
     `first_target`: Position of the first token to predict of every target.
     """

@@ -173,7 +173,7 @@ def _copy(source: IO[bytes], start: int, n_bytes: int, target: IO[bytes], *, nam
     while n_bytes:
         n_copied = os.sendfile(target.fileno(), source.fileno(), start, n_bytes)
         if not n_copied:
-            raise InputError(f"{name}: ended while it was read; start again to continue")
+            raise InputError(f"{name}: is shorter than expected; start again to continue")
         start, n_bytes = start + n_copied, n_bytes - n_copied
 
 

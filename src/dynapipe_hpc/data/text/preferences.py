@@ -133,8 +133,8 @@ def chat_preference(record: Mapping[str, Any]) -> tuple[Conversation, ...]:
         _check_answer(name, chat, n_before)
     if all(message["role"] == SYSTEM for message in chosen[:n_before]):
         raise InputError(
-            f"no message is answered (found {listed(record)}); put messages, or a text, into a "
-            "field 'prompt'"
+            f"there is no message to answer (found {listed(record)}); put messages, or a text, "
+            "into a field 'prompt'"
         )
     if chosen[n_before - 1]["role"] == ASSISTANT:
         raise InputError(

@@ -132,7 +132,7 @@ def _end(folder: Path) -> Iterator[str]:
 
 
 def _silent_s(lock: Path) -> float | None:
-    """Time since the holder touched a lock, by its host's clock and ours; None if it is gone."""
+    """Time from a holder's last touch (its clock) to now (ours); None if the lock is gone."""
     touched_s = list[float]()
     for path in lock.glob("*.json"):
         with suppress(FileNotFoundError):

@@ -311,8 +311,8 @@ def check_attention(
     if unknown and not shape.slices_obstacle:
         raise InputError(
             f"{name} of transformers has {' and '.join(unknown)}, which config.json does not name, "
-            "so that plans cannot tell whether there can be slices of long samples and preference "
-            "pairs, and what they cost; enter it there"
+            "so that plans can tell neither whether preference pairs and slices are possible nor "
+            "what they cost; add it to config.json"
         )
 
 

@@ -38,8 +38,8 @@ class DynamicConfig(ConfigTable):
             because other samples would wait for them in the stages, or be recomputed for lack of
             memory. Slices of a sample take equally long and have about 512 tokens or more. Samples
             that do not fit uncut are cut, too. Slices need packed rows, adaptive schedules and a
-            decoder-only model (without soft caps if of transformers); with auto, samples run uncut
-            where one of these is missing.
+            decoder-only model (one without soft caps, if its family is transformers); with auto,
+            samples run uncut where one of these is missing.
     """
 
     rule: Literal["dynamic"] = "dynamic"

@@ -120,7 +120,7 @@ def check_rows(samples: Sequence[Sample], shape: ModelShape, multiple: int = ROW
     if too_long.size:
         sample = samples[too_long[0]]
         raise InputError(
-            f"sample {too_long[0]} of {sample.describe()} "
+            f"sample {too_long[0]} ({sample.describe()}) "
             f"needs rows of up to {rows[:, too_long[0]].max()}, but model.max_tokens is "
             f"{shape.max_tokens}; raise it, or cut long samples"
         )

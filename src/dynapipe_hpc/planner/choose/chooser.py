@@ -22,8 +22,8 @@ class Chooser(Protocol):
 
         Raises:
             DoesNotFitError, NotMeasuredError: A sample or micro-batch cannot run.
-            InfeasibleScheduleError: No schedule keeps within memory. Or a choice holds failed
-                attempts only, and raises this when asked for its best plan.
+            InfeasibleScheduleError: No schedule keeps within memory. If all attempts fail, the
+                returned choice may raise it instead, when asked for its best plan.
             TooFewMicroBatchesError: A replica would have nothing to do.
         """
         ...

@@ -16,8 +16,9 @@ class SearchConfig(ConfigTable):
             would begin with. It is a count rather than a time, so that the same samples give the
             same plan on every machine, and counts passes rather than moves, so that large plans
             take no longer. Each order of the samples gets this effort, as do plans with slices if
-            samples may be sliced; a search that is behind after 12,500 is dropped. Each runs in
-            rounds that double its effort, the first of 6,250; no round is cut short.
+            samples may be sliced; one whose best plan is clearly longer than another's after
+            12,500 passes is dropped. Rounds have 6,250 passes, then as many as all before; none is
+            cut short.
         seed: Seed of the random moves.
     """
 

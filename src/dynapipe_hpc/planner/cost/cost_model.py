@@ -142,7 +142,7 @@ class StageCosts:
         backward_transient_bytes: FloatArray,
         out: FloatArray | None = None,
     ) -> Self:
-        """Costs given as columns, in `out` or a new table; all broadcast to the first."""
+        """Costs given as columns, in `out` or a new table; all broadcast to `forward_ms`."""
         columns = {
             Cost.FORWARD_MS: forward_ms,
             Cost.BACKWARD_MS: backward_ms,

@@ -22,7 +22,7 @@ class PairTimes(NamedTuple):
 def costs_of_slices(
     costs: Interpolator, shapes: Shapes, times: PairTimes, out: FloatArray | None = None
 ) -> StageCosts:
-    """Costs of micro-batches, some with slices: these count as less than one row.
+    """Costs of micro-batches; those with a slice have `n_rows` below 1.
 
     A slice of T tokens costs as much as a row of T tokens, plus the time of its extra pairs.
     """

@@ -40,7 +40,7 @@ class StageKinds(NamedTuple):
 
     @classmethod
     def from_counts(cls, counts: Mapping[str, FloatArray], boundaries: FloatArray) -> Self:
-        """Finds the stages that hold the same and hand over as much.
+        """Groups stages that hold the same layers and hand over equally many bytes.
 
         `counts`: Number of layers on every stage by kind, shape (n_stages,). `boundaries`: Bytes
         per token that a stage hands over, shape (n_stages, 2).

@@ -61,10 +61,10 @@ def bundles(
 ) -> IntArray:
     """Beginnings of bundles of neighbouring samples, and the end of the last bundle.
 
-    A bundle has 1, 2, 4, ... samples: as many as together have at most a third of the longest
-    sample's tokens or a 512th of all tokens, and a small fraction of a replica's. Tokens include
-    padding unless all samples are packed. So a bundle takes little memory and little time, and
-    every replica has many.
+    A bundle has 1, 2, 4, ... samples: as many as together have at most the larger of a third of
+    the longest sample's tokens and a 512th of all, and a small fraction of a replica's tokens.
+    Tokens include padding unless all samples are packed. So a bundle takes little memory and little
+    time, and every replica has many.
 
     `lengths`: Row lengths of the samples in their order. Returns indices of samples, ascending from
     0 to the number of samples, shape (n_bundles + 1,).
