@@ -22,8 +22,6 @@ class AllocatedMemory:
 
     It includes memory that passes need only while they run and buffers of transfers, and takes no
     time.
-
-    `has_transient`: True; see `ActivationMemory`.
     """
 
     has_transient = True
@@ -80,12 +78,9 @@ def reserved_bytes(planned_bytes: int) -> int:
 
 
 def reserve(device: torch.device, limit_bytes: int) -> None:
-    """Lets torch's allocator take the memory of a GPU once, before training.
+    """Lets torch's allocator take the memory of a GPU once, before training; raises `MemoryError`.
 
-    A block of all memory up to the limit is allocated and freed. It stays with the allocator,
-    which later cuts allocations from it and joins them again when they are freed.
-
-    Raises `MemoryError`: The device has less free memory.
+    It allocates and frees a block up to the limit, which stays with the allocator.
     """
     # Building the model leaves pieces in the cache that are too small for large tensors.
     torch.cuda.empty_cache()

@@ -38,16 +38,13 @@ FlatState = Mapping[str, Segment]
 class FlatParameters:
     """Flat buffers, of which a module's weights and gradients are views.
 
-    This way one call updates all weights, or sums over replicas, measures, scales or clears all
-    gradients. Weights that decay come first, then all other weights, then zeros that make shares
-    equal. Weights that all shards of a stage hold are contiguous.
+    One call updates all weights, or sums, measures, scales or clears all gradients. Weights that
+    decay come first (matrices, as in the trainer of `transformers`), then all others, then zeros
+    that make shares equal. Weights that all shards of a stage hold are contiguous.
 
-    Matrices decay; vectors, norms and relative biases do not, as in the trainer of `transformers`.
-
-    `weights`: Weights, shape (n,), of the type of the parameters. `gradients`: Gradients, shape
-    (n,), of the same type, or float32 if that type has 16 bits. `n_decaying`: Index of the end of
-    the weights that decay, rounded up to `ALIGNMENT`. `views`: Locations of the weights, in the
-    order of the module.
+    `weights`, `gradients`: Shape (n,), of the type of the parameters; gradients of at least 32
+    bits. `n_decaying`: Index of the end of the weights that decay, rounded up to `ALIGNMENT`.
+    `views`: Locations of the weights, in the order of the module.
     """
 
     def __init__(

@@ -28,9 +28,8 @@ def logits_of(
 ) -> Tensor:
     """Logits after each token, shape (tokens, vocabulary).
 
-    `tokens`: Ids of a decoder's row, the start token included; at least one. `source`: Ids that an
-    encoder reads; None for a model without one. `kv_cache`: Keys and values of earlier tokens, to
-    which these are added, for a model without an encoder; None if no tokens precede or follow.
+    `tokens`: Ids that a decoder reads, the start token included. `source`: Ids that an encoder
+    reads. `kv_cache`: Keys and values of earlier tokens, to which these are added.
     """
     batch = _batch_of(tokens)
     if source is not None:
@@ -58,13 +57,12 @@ Choose = Callable[[Tensor], int]
 class Sampling:
     """Choice of the next token.
 
-    `temperature`: Divisor of logits; 0 for the likeliest token. `top_p`: Total probability of the
-    tokens to choose from, which are the likeliest ones (nucleus sampling). Source:
-    Holtzman et al., "The Curious Case of Neural Text Degeneration", arXiv:1904.09751.
+    Source of `top_p`: Holtzman et al., "The Curious Case of Neural Text Degeneration",
+    arXiv:1904.09751.
     """
 
-    temperature: float = 0.0
-    top_p: float = 1.0
+    temperature: float = 0.0  # divisor of logits; 0 for the likeliest token
+    top_p: float = 1.0  # total probability of the likeliest tokens to choose from
     seed: int = 0
 
     def chooser(self) -> Choose:
@@ -90,12 +88,7 @@ def generate(
     tokenizer_files: Sequence[Path] = (),
     chat: bool = False,
 ) -> str:
-    """Text that a model writes after a prompt.
-
-    `prompt`: Text to continue; with an encoder, its input. `tokenizer_files`: Files of the
-    tokenizer; none for the model's own. `chat`: Whether the prompt is a message that
-    the assistant is to answer.
-    """
+    """Text that a model writes after a prompt, or with `chat` as the assistant's answer to it."""
     origin = find_origin(path)
     if origin.shape.lora is not None:
         raise InputError(
@@ -137,13 +130,10 @@ def continued(
     *,
     end_ids: Collection[int],
 ) -> Iterator[int]:
-    """Tokens that a model writes, one after another, until it writes an end token.
+    """Tokens that a model writes, one after another, until it writes one of `end_ids`.
 
-    Models whose samples may be cut into slices keep keys and values of earlier tokens; in other
-    models every token takes a pass over all tokens before it.
-
-    `source`: Tokens that an encoder reads; None for a model without one. `end_ids`: Tokens that end
-    the text; they are not returned.
+    A model with slices keeps keys and values; in others every token takes a pass over all before
+    it. `source`: Tokens that an encoder reads; None for a model without one.
     """
     read, kv_cache = list(tokens), KeyValueCache() if stage.has_kv_cache else None
     while (token := choose(logits_of(stage, read, source, kv_cache)[-1])) not in end_ids:

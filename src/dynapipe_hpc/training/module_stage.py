@@ -23,12 +23,9 @@ from dynapipe_hpc.training.preferences import AnswerLogProbs, PreferenceLoss
 class ActivationMemory:
     """Account of a rank's activations: tensors saved by autograd, and boundary tensors.
 
-    A storage counts once, however many tensors share it; weights do not count. Memory that a pass
-    needs only while it runs is not included.
-
-    `live_bytes`: Memory kept now, in bytes. `peak_bytes`: Peak of the kept memory since the last
-    `restart`, in bytes. `has_transient`: Whether the peak includes memory that passes need only
-    while they run.
+    A storage counts once, however many tensors share it; weights do not count, nor does memory that
+    a pass needs only while it runs (`has_transient`). `peak_bytes` is that since the last
+    `restart`.
     """
 
     has_transient = False
@@ -41,11 +38,7 @@ class ActivationMemory:
         self.peak_bytes = 0
 
     def keep(self, microbatch: int, tensor: Tensor) -> None:
-        """Adds a boundary tensor to a micro-batch's account, unless it is already there.
-
-        A tensor that is part of a larger buffer must be added before autograd saves it, so that
-        only the part counts.
-        """
+        """Adds a boundary tensor to an account; part of a buffer before autograd saves it."""
         self._charge(microbatch, tensor, tensor.nbytes)
 
     @contextmanager
@@ -114,12 +107,10 @@ class ModuleStage:
     def evaluating(
         self, load_tokens: Callable[[MicroBatch], Batch], samples: Sequence[Sample]
     ) -> Iterator[Tensor]:
-        """Lets the stage execute plans without backward passes inside the block.
+        """Lets the stage execute forward passes alone in the block, which keep nothing.
 
-        Forward passes then keep nothing, and nothing of training changes.
-
-        Returns the table of `SampleLosses`, or of `AnswerLogProbs` if samples are preference pairs,
-        where the stage is the last; zeros elsewhere.
+        Returns the table of `SampleLosses`, or of `AnswerLogProbs` for pairs; zeros but on the last
+        stage.
         """
         outer = self._load_tokens, self._objective
         of_pairs = any(sample.is_pair for sample in samples)
@@ -144,10 +135,7 @@ class ModuleStage:
     def forward(
         self, index: int, activation: Tensor | None, *, split_backward: bool = False
     ) -> Tensor | None:
-        """Runs the layers and keeps their graph; on the last stage, accumulates the loss.
-
-        Inside `evaluating`, it keeps nothing.
-        """
+        """Runs the layers and keeps their graph; the last stage adds up the loss."""
         batch, recompute = self._loaded.pop(index), self._recompute.pop(index)
         if self._evaluated is not None:
             output = self._run(activation, batch, Recompute.NONE)
@@ -184,8 +172,8 @@ class ModuleStage:
     def backward(self, index: int, gradient: Tensor | None) -> Tensor | None:
         """Accumulates weight gradients and frees the graph; returns the gradient of the input.
 
-        In a split pass, weight gradients of linear maps wait, and what they are computed from is
-        kept: the inputs of the maps and the gradients of their outputs.
+        In a split pass, weight gradients of linear maps wait: inputs and gradients of outputs are
+        kept.
         """
         activation, output = self._graphs.pop(index)
         if gradient is None:  # the loss
@@ -227,11 +215,9 @@ class ModuleStage:
     ) -> int:
         """Runs a micro-batch forward and backward between iterations; weights stay as they are.
 
-        `microbatch`: The micro-batch, without slices. `shape`: Shape of the activation that the
-        stage before would send, replaced by zeros here; None on the first stage.
-        `split_backward`: Whether gradients of weights have a pass of their own. Returns the peak of
-        its memory in bytes, see `ActivationMemory`. Raises `MemoryError`: The device has too little
-        memory.
+        `shape`: Shape of the activation that the stage before would send, zeros here; None on the
+        first stage. Returns the peak of its memory in bytes. Raises `MemoryError`: The device has
+        too little.
         """
         weights = self._optimizer.parameters.weights
         try:
@@ -247,11 +233,7 @@ class ModuleStage:
         return self.finish_iteration().peak_bytes
 
     def finish_iteration(self) -> StageReport:
-        """Reports an iteration and starts the next account; waits for the device.
-
-        Raises `DivergedError`: A gradient is not a finite number, and no smaller loss scale can
-        help.
-        """
+        """Reports an iteration and starts the next account; waits; may raise `DivergedError`."""
         step = self._step.read() if self._step else NO_STEP
         report = StageReport(
             loss=self._loss.item(),
@@ -268,10 +250,7 @@ class ModuleStage:
 
 
 class SlicedSamples:
-    """Keys and values of sliced samples, from the first slice's forward pass to their last use.
-
-    In training, the last use is the first slice's backward pass, which comes after all others.
-    """
+    """Keys and values of sliced samples, until the backward pass of the first slice."""
 
     def __init__(self) -> None:
         self._slices: dict[int, tuple[int, Slice]] = {}

@@ -21,11 +21,9 @@ from dynapipe_hpc.training.tied_copies import NOTHING_TIED, Tied, TiedCopies, bo
 
 
 class ZeroPartition:
-    """Part of flat buffers that a replica updates: one of equal parts with ZeRO-1, all without.
+    """Part of flat buffers that a replica updates: one of `n_parts` with ZeRO-1, all without.
 
-    `is_part`: Whether replicas divide the state among them (ZeRO-1). `n_parts`: Number of equal
-    parts into which flat buffers can be divided, one per replica. Source: Rajbhandari et al.,
-    "ZeRO", SC 2020: optimizer state partitioning.
+    Source: Rajbhandari et al., "ZeRO", SC 2020: optimizer state partitioning.
     """
 
     def __init__(self, collectives: Collectives, *, is_part: bool) -> None:
@@ -55,13 +53,10 @@ class ZeroPartition:
             self._collectives.gather_shares(weights)
 
     def sum_by_part(self, values: Tensor, number_of: Callable[[slice], Tensor]) -> Tensor:
-        """Sum of a number over all parts of a flat buffer, on every replica.
+        """Sum of a number (float64 scalar) over all parts of a flat buffer, on every replica.
 
         The order of the sum is the same with and without ZeRO, so dividing the state changes no
         bit.
-
-        `number_of`: Function that computes the number (float64 scalar) of one part. Returns the
-        sum, shape (1,), float64.
         """
         n = len(values) // self.n_parts
         own_parts = [self._collectives.replica] if self.is_part else range(self.n_parts)
@@ -83,15 +78,12 @@ class DivergedError(RunError):
 
 
 class LossScale:
-    """Loss scale: the factor of a loss before its backward pass.
+    """Loss scale: the factor of a loss before its backward pass, a power of two.
 
-    Gradients in float16 underflow more easily than in other types. With float16 the scale is
-    halved when a gradient overflows, and doubled after many steps without overflow; with other
-    types it is one. All ranks see the same norms, so they hold the same scale.
-
-    `value`: Current scale, a power of two, so that scaling does not round. `n_steps`: Number of
-    steps since it last changed. `n_skipped`: Number of consecutive skipped steps for which a
-    smaller scale would not have helped.
+    With float16, whose gradients underflow, it is halved when a gradient overflows, and doubled
+    after many steps without overflow; with other types it is one. All ranks see the same norms, so
+    they hold the same scale. `n_skipped`: Consecutive skipped steps for which a smaller one would
+    not have helped.
     """
 
     def __init__(self, dtype: torch.dtype, may_skip: int = 0) -> None:
@@ -102,10 +94,7 @@ class LossScale:
         self.n_skipped = 0
 
     def shrink(self, norm: float, step: int) -> None:
-        """Reacts to a gradient that is not finite, whose step is skipped.
-
-        Raises `DivergedError`: A smaller scale would not help, and no further step may be skipped.
-        """
+        """Reacts to a gradient that is not finite: skips the step, or raises `DivergedError`."""
         if self.value > 1:
             self.value /= FACTOR
             self.n_steps = 0
@@ -131,13 +120,9 @@ class LossScale:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Result of an optimizer step.
+    """Result of an optimizer step; the norm is infinite or NaN if it was skipped."""
 
-    `gradient_norm`: Norm of the complete model's gradient, before clipping; infinite or NaN if a
-    gradient overflowed and the update was skipped.
-    """
-
-    gradient_norm: float
+    gradient_norm: float  # of the complete model, before clipping
     learning_rate: float  # learning rate of the update; 0 if it was skipped
 
 
@@ -151,11 +136,7 @@ class PendingStep:
     loss_scale: LossScale
 
     def read(self) -> Step:
-        """Waits for the result and returns it; call it once, before the next backward pass.
-
-        Raises `DivergedError`: A gradient is not a finite number, no smaller loss scale can help,
-        and no further update may be skipped.
-        """
+        """Waits for the result; once, before the next backward pass; may raise `DivergedError`."""
         norm = self.norm.item()
         if not math.isfinite(norm):
             self.loss_scale.shrink(norm, self.number)
@@ -171,9 +152,8 @@ EPSILON = 1e-8
 class AdamW:
     """AdamW on consecutive weights, matrices first.
 
-    With the same state, number of updates and gradients, an update gives the same bits. The class
-    in `torch.optim` calls the same kernel, but imports torch's compiler, which takes seconds of
-    processor time at the start of every rank.
+    The class in `torch.optim` calls the same kernel, but imports torch's compiler, which takes
+    seconds of processor time at the start of every rank.
     """
 
     def __init__(
@@ -271,9 +251,8 @@ def _square_sum(values: Tensor) -> Tensor:
 class Optimizer:
     """AdamW on the weights of one stage, with clipping by the norm of the model's gradient.
 
-    16-bit weights are rounded from float32 weights that the optimizer keeps. Its state may be
-    divided among replicas (ZeRO-1): each replica then updates its share of the weights, and an
-    all-gather distributes the results.
+    16-bit weights are rounded from float32 weights that the optimizer keeps. With ZeRO-1 each
+    replica updates its share of the weights, and an all-gather distributes the results.
     """
 
     def __init__(
@@ -330,11 +309,7 @@ class Optimizer:
             self._share.sum_gradients(self.parameters.gradients)
 
     def step(self) -> PendingStep:
-        """Starts a step: clips gradients, updates the weights, clears gradients.
-
-        The update is skipped if a gradient overflowed on any rank. The device decides this, and
-        the host does not wait for it.
-        """
+        """Starts a step: clips, updates unless a gradient overflowed, clears gradients."""
         norm = square_sum(self.parameters, self._share, self._collectives).sqrt()
         norm /= self.loss_scale.value
         rate = learning_rate(self._n_steps, self._config)
@@ -396,8 +371,8 @@ def _early_sums(
 ) -> OverlappedGradientReduce | None:
     """Overlapped all-reduce; None if not supported, with ZeRO, and with tensor-parallel shards.
 
-    ZeRO shares do not end at layer boundaries. With tensor-parallel shards, backward passes sum
-    activations, and NCCL may deadlock if ranks start sums of overlapping groups in another order.
+    ZeRO shares do not end at layers. Shards sum activations in backward passes: NCCL may deadlock
+    if ranks start sums of overlapping groups in another order.
     """
     is_simple = not share.is_part and collectives.n_shards == 1
     if collectives.n_replicas == 1 or not (is_simple and collectives.sums_beside_work):

@@ -26,10 +26,9 @@ class _Bucket:
 class OverlappedGradientReduce:
     """Bucketed overlapped all-reduce of the gradients of matrices, last layers first.
 
-    A backward pass runs from the last layer to the first, and buckets have the same order: all
-    replicas start the sums of buckets in this order, each when its gradients are complete. Weights
-    without decay are contiguous and small, so they wait for the end, as do tied weights, to whose
-    gradients other stages add.
+    All replicas start the sums of buckets in the order of the backward pass, each when its
+    gradients are complete. Small weights wait for the end, as do tied ones, to whose gradients
+    other stages add.
 
     A parameter holds this object through its hook, and the garbage collector does not see cycles
     through hooks. So this object holds gradients, but no parameter.
@@ -63,8 +62,8 @@ class OverlappedGradientReduce:
     def expect_last_backward(self, adds_to: Iterable[Tensor]) -> None:
         """Announces that the next backward pass completes the gradients.
 
-        `adds_to`: Parameters to whose gradients the pass adds; all other gradients are complete.
-        These are not all parameters if the pass is the second half of a split one.
+        `adds_to`: Parameters to whose gradients it adds, in the second half of a split pass not
+        all.
         """
         self._is_last = True
         missing = {id(parameter) for parameter in adds_to}

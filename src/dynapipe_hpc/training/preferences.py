@@ -22,19 +22,14 @@ FloatArray = npt.NDArray[np.float64]
 
 
 class PreferenceNumbers(NamedTuple):
-    """Sums over preference pairs.
+    """Sums over preference pairs; `kl` estimates the divergence from the reference."""
 
-    `chosen_reward`: Reward of chosen answers: beta times the log-ratio of model and reference.
-    `kl`: Half of the mean of both answers' squared log-ratios: an estimate of the divergence from
-    the reference, for answers drawn from the model.
-    """
-
-    chosen_reward: float = 0.0
+    chosen_reward: float = 0.0  # beta times the log-ratio of model and reference
     rejected_reward: float = 0.0
     accuracy: float = 0.0
     chosen_log_prob: float = 0.0
     rejected_log_prob: float = 0.0
-    kl: float = 0.0
+    kl: float = 0.0  # half of the mean of both answers' squared log-ratios
 
     @classmethod
     def from_pairs(cls, log_probs: Tensor, ratios: Tensor, beta: float) -> Tensor:
@@ -53,8 +48,7 @@ def pair_losses(
 ) -> tuple[Tensor, Tensor]:
     """Losses of preference pairs, shape (n_pairs,), and their `PreferenceNumbers` as a tensor.
 
-    `log_probs`: Log-probabilities of chosen and rejected answers, shape (n_pairs, 2). `lengths`:
-    Number of tokens of the answers, of the same shape.
+    Arguments are of chosen and rejected answers, shape (n_pairs, 2); `lengths` in tokens.
     """
     ratios = log_probs - references
     compared = ratios / lengths if config.per_token else ratios

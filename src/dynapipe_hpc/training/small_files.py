@@ -73,10 +73,7 @@ _NAMES = ("bos_token_id", _END, "pad_token_id", "decoder_start_token_id")
 def write_token_ids(
     run: Path, shape: ModelShape, start_id: int | None, end_ids: Sequence[int]
 ) -> None:
-    """Writes token ids into the small Hugging Face files of a run.
-
-    A model that came with a `config.json` keeps its ids; end tokens are added to them.
-    """
+    """Writes token ids into the small files of a run; a `config.json` gets the end tokens."""
     folder = run / CARRIED
     if (folder / CONFIG).exists():
         add_end_ids(folder, end_ids)

@@ -14,15 +14,11 @@ from dynapipe_hpc.training.flat_parameters import FlatParameters
 
 
 class TiedWeight(NamedTuple):
-    """A weight of which several stages hold a copy.
-
-    `in_pairs`: Whether the stages exchange it in pairs, as for the embedding, which is large and on
-    few stages. If not, the weight is small, and all stages of a replica sum it.
-    """
+    """A weight of which several stages hold a copy."""
 
     stages: tuple[int, ...]  # stages that hold the weight, ascending
     n_numbers: int
-    in_pairs: bool
+    in_pairs: bool  # as the embedding, which is large; small ones are summed over a replica
 
 
 Tied = Mapping[str, TiedWeight]
@@ -63,9 +59,9 @@ class _Copy(NamedTuple):
 class TiedCopies:
     """Copies of tied weights; a tied weight belongs to the first stage that holds it.
 
-    This way the weight is counted, clipped and updated once, and has one optimizer state. Gradients
-    of copies are sent to the owner, which sends back new values: in pairs of stages, or with one
-    all-reduce for all small weights of a replica, which needs no communicators of its own.
+    So it is counted, clipped and updated once. Gradients of copies are sent to the owner, which
+    sends back new values: in pairs of stages, or with one all-reduce for all small weights of a
+    replica.
     """
 
     def __init__(
@@ -120,10 +116,7 @@ class TiedCopies:
 
 
 class _SmallCopies:
-    """Copies of small tied weights, in one buffer with room for all weights of all shards.
-
-    The ranks of a replica sum the buffer; a rank that does not hold a weight adds zeros.
-    """
+    """Copies of small tied weights, in one buffer that all ranks of a replica sum."""
 
     def __init__(
         self,

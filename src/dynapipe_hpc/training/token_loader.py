@@ -17,12 +17,8 @@ def token_weights(
 ) -> dict[int, float]:
     """Weight of each trained token, so that the weighted sum over a batch is its loss.
 
-    The weights of all trained tokens of the batch add up to one. They depend on the global batch
-    only, so the loss does not depend on how the batch is split. A preference pair counts as one
-    token, as its loss is one number.
-
-    `weighting`: Unit of equal weight. "token": all trained tokens. "sample": all samples, and all
-    tokens within a sample. "task": all tasks in the batch, and all tokens within a task.
+    The weights of a global batch add up to one, however it is split. A preference pair counts as
+    one token. With "sample" and "task", these weigh the same, and so do all tokens within one.
     """
     counts = {s.sample_id: 1 if s.is_pair else trained.count(s) for s in samples}
     match weighting:

@@ -42,11 +42,7 @@ def write_fields(path: Path, kind: str, version: int, fields: Fields) -> str:
 
 
 def read_fields(path: Path, kind: str, version: int) -> dict[str, Any]:
-    """Reads what `write_fields` wrote, including `checksum`.
-
-    Raises `DamagedError`: The file is missing or damaged. Raises `InputError`: The file cannot be
-    read now, or has another version.
-    """
+    """Reads what `write_fields` wrote; raises `DamagedError`, or `InputError` if it cannot now."""
     check_there(path)
     try:
         data = read_input(path)
@@ -69,11 +65,7 @@ def read_fields(path: Path, kind: str, version: int) -> dict[str, Any]:
 
 
 def check_there(path: Path) -> None:
-    """Checks that a file exists and can be read.
-
-    Raises `DamagedError`: There is no such file. Raises `InputError`: The file exists, but cannot
-    be read now.
-    """
+    """Raises `DamagedError` if there is no such file, `InputError` if it cannot be read now."""
     reason = why_unreadable(path)
     if not reason:
         return
@@ -86,11 +78,7 @@ def check_there(path: Path) -> None:
 
 
 def checksum_of(path: Path) -> str:
-    """Checksum of a file's bytes.
-
-    Raises `DamagedError`: The storage has lost some bytes. Raises `InputError`: The file cannot be
-    read now.
-    """
+    """Checksum of a file; raises `DamagedError` for lost bytes, `InputError` if unreadable."""
     checksum = new_checksum()
     try:
         with open_input(path) as file:
@@ -120,16 +108,13 @@ Facts = Mapping[str, str | int | float | bool | None]
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """Description of a complete checkpoint.
-
-    `online`: Measured times that the next plans depend on; empty if costs are not corrected.
-    """
+    """Description of a complete checkpoint; `online` are times that the next plans depend on."""
 
     n_done: int  # number of finished iterations, which is the number of the next one
     counters: Counters  # counters of the optimizer, which are equal on all ranks
     facts: Facts  # settings by name that must not change when training resumes
     part_checksums: tuple[str, ...]
-    online: Sequence[Sequence[float]] = ()
+    online: Sequence[Sequence[float]] = ()  # empty if costs are not corrected
 
     def write(self, folder: Path) -> None:
         """Writes the description, which completes a checkpoint."""
@@ -167,9 +152,7 @@ LEFT = re.compile(r"\.\d{6,}(\.removed)?\.partial")
 class CheckpointFolder:
     """Checkpoints of a run: a folder per checkpoint, named after the number of iterations done.
 
-    A checkpoint that is being written has a hidden name, and is renamed when it is on disk.
-
-    `best`: Number of iterations of the checkpoint that is kept as the best; None if there is none.
+    One that is being written has a hidden name. `best`: Number of the one that is kept as the best.
     """
 
     def __init__(self, path: Path, config: CheckpointConfig) -> None:
@@ -190,10 +173,7 @@ class CheckpointFolder:
         return partial
 
     def finish(self, description: Description) -> Path:
-        """Completes a checkpoint whose parts are on disk, and removes the checkpoints it replaces.
-
-        The small Hugging Face files of the run folder are copied into it.
-        """
+        """Completes a checkpoint whose parts are on disk with small files; removes old ones."""
         partial = self._partial(description.n_done)
         path = self.path / f"{description.n_done:06d}"
         with writing(partial):

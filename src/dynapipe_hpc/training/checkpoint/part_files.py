@@ -1,7 +1,4 @@
-"""The two files of a rank's part of a checkpoint: raw numbers, and an index of their boxes.
-
-Bytes with the right checksum are as they were written, so their contents are not checked again.
-"""
+"""The two files of a rank's part of a checkpoint: raw numbers, and an index of their boxes."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -28,10 +25,7 @@ class Box:
 
 
 def boxes_of(shape: Sequence[int], start: int, stop: int) -> Iterator[Box]:
-    """Elements `start` to `stop` of a tensor in row-major order, as boxes in the same order.
-
-    They are a part of a row, complete rows, a part of a row: at most 2 x dimensions - 1 boxes.
-    """
+    """Elements `start` to `stop` of a tensor in row-major order, as boxes in the same order."""
     if len(shape) == 1:
         yield Box((start,), (stop - start,))
         return

@@ -59,10 +59,7 @@ def view_parts(view: FlatView, kind: str, segment: Segment) -> Iterator[StatePar
 
 
 def whole_parts(module: nn.Module, *, frozen_only: bool = False) -> list[StatePart]:
-    """All parts of the weights of a module, or only of weights that are not trained.
-
-    The weights need not be in a flat buffer.
-    """
+    """All parts of the weights of a module, flat or not, or only of frozen weights."""
     splits = splits_of(module)
     return [
         part
@@ -86,10 +83,7 @@ def parts_of(views: Sequence[FlatView], state: FlatState) -> list[StatePart]:
 
 
 def placed(box: Box, split: Split, shape: Sequence[int]) -> Iterator[tuple[Box, Box]]:
-    """Pairs of equal boxes: parts of a box of a shard, and their places in the complete weight.
-
-    `shape`: Shape of the shard, whose fill has no place in the weight and is left out.
-    """
+    """Pairs of equal boxes: of a shard without its fill, and their places in the whole weight."""
     d = split.dimension
     width = shape[d] // split.n_blocks
     n_real = width if split.whole_size is None else split.whole_size - split.shard * width
@@ -125,8 +119,8 @@ class CheckpointReader:
     def fill(self, parts: Sequence[StatePart], *, converting: bool = False) -> None:
         """Overwrites parts with what all ranks wrote, even if they cut the model differently.
 
-        `converting`: Whether the checkpoint may hold other types of numbers. Raises `DamagedError`:
-        The checkpoint belongs to another model.
+        `converting`: Whether types may differ. Raises `DamagedError`: The checkpoint is of another
+        model.
         """
         of_rank: dict[int, list[_Piece]] = {}
         for part in parts:
@@ -145,10 +139,7 @@ class CheckpointReader:
                 piece.copy_from(data)
 
     def rows(self, name: str, start: int, stop: int) -> Tensor:
-        """Rows `start` to `stop` of an unsplit tensor, by its kind and name.
-
-        Raises `DamagedError`: The checkpoint lacks the tensor.
-        """
+        """Rows `start` to `stop` of an unsplit tensor by its name; may raise `DamagedError`."""
         if not self.has(name):
             raise DamagedError(f"{name} is missing in the checkpoint")
         stored = next(iter(self._tensors[name].values()))
@@ -199,11 +190,7 @@ def _within(values: Tensor, offsets: Sequence[int], box: Box) -> Tensor:
 
 
 def write_parts(folder: Path, rank: int, parts: Iterable[StatePart]) -> str:
-    """Writes a rank's numbers and their index into a folder; may be called on any thread.
-
-    Parts are taken one after the other, so that an iterator need not hold all of them. A part's
-    checksum is computed while the part is written, as both take about equally long.
-    """
+    """Writes a rank's numbers, one part after the other, and their index; on any thread."""
     of_data, start = new_checksum(), 0
     tensors: dict[str, Any] = {}
     path = data_path(folder, rank)
@@ -231,8 +218,8 @@ class TrainingState:
     """Training state that a rank contributes to a checkpoint and restores from one.
 
     Replicas hold the same weights, so each contributes the share that it would have with ZeRO-1,
-    even if ZeRO-1 is off. State that all shards hold is contributed by the first shard. All ranks
-    together contribute every number once.
+    even if ZeRO-1 is off; the first shard, what all shards hold. All ranks together contribute
+    every number once.
     """
 
     def __init__(self, module: nn.Module, optimizer: Optimizer, collectives: Collectives) -> None:

@@ -91,16 +91,11 @@ def mapping_for(shape: ModelShape) -> ModelTypeMapping:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A model on disk.
-
-    `small_files`: Folder with the small Hugging Face files that belong to the model; None if there
-    are none. `settings`: Hugging Face settings; if the model has no `config.json`, the settings
-    that it would be exported with.
-    """
+    """A model on disk; `settings` are those that it has or would be exported with."""
 
     folder: Path
     description: Description | None  # description of the checkpoint; None for a Hugging Face folder
-    small_files: Path | None
+    small_files: Path | None  # folder of its small Hugging Face files, if any
     mapping: ModelTypeMapping
     settings: Settings
     shape: ModelShape
@@ -134,10 +129,7 @@ class Origin:
 
 
 def find_origin(path: Path, family: str | None = None) -> Origin:
-    """The model of a Hugging Face folder, a checkpoint, or a run's newest checkpoint.
-
-    `family`: Family that is to train a Hugging Face model; None for the first that can.
-    """
+    """The model of a Hugging Face folder (by a `family`), of a checkpoint, or of a run's newest."""
     if not path.is_dir():
         raise InputError(
             f"{path}: is not a folder; name the folder of a model, a checkpoint or a run"
@@ -239,8 +231,8 @@ HASH_FACT = "the hash of the weights of model.init_from"
 def hash_of_weights(origin: Origin) -> str:
     """Hash of the checksums of a checkpoint, or of samples of the files of a Hugging Face folder.
 
-    Samples of a file of tensors are its size, its beginning, where the tensors are listed, and
-    blocks spread evenly over it. That suffices, as different models differ in nearly all numbers.
+    Samples are a file's size, its beginning, and blocks spread over it: other models differ
+    everywhere.
     """
     hasher = new_checksum()
     if origin.description is not None:

@@ -49,10 +49,9 @@ class OriginWeights:
 def open_weights(
     origin: Origin, shape: ModelShape, *, compares_copies: bool = True
 ) -> OriginWeights:
-    """Opens the weights of a model on disk.
+    """Opens the weights of a model on disk; a checkpoint must have been verified (`check_part`).
 
-    `origin`: The model; a checkpoint must have been verified (`check_part`). `compares_copies`:
-    Whether a Hugging Face folder's duplicate tensors are compared, which reads them.
+    `compares_copies`: Whether duplicate tensors of a Hugging Face folder are read and compared.
     """
     if origin.description is not None:
         checksums = origin.description.part_checksums
@@ -116,10 +115,7 @@ def read_rows(tensors: ModelTensors, name: str, start: int, stop: int) -> Tensor
 
 
 def row_blocks(tensor_map: TensorMap, start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """Starts and ends of blocks of rows of a weight, of which one is in memory at a time.
-
-    Transposed weights are not cut, as their rows would be read number by number.
-    """
+    """Starts and ends of blocks of rows that are read at once; transposed weights are one."""
     step = max(1, ROWS_BYTES // (4 * prod(tensor_map.shape[1:])))
     if tensor_map.transposed:
         step = stop - start

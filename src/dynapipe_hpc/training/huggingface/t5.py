@@ -61,8 +61,7 @@ def _model(settings: Settings, *, scaled: bool) -> Values:
 def _head(settings: Settings, *, scaled: bool) -> Values:
     """Values of the [model] table: where logits come from, and whether they are scaled.
 
-    Version 5 of `transformers` writes for every model that its head is tied, and ties the head if
-    the files hold no weights of it.
+    Version 5 of `transformers` writes every T5 as tied, and ties it if the files hold no head.
     """
     if scaled:
         return {"tied_head": True}

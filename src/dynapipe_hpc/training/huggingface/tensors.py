@@ -125,15 +125,12 @@ def _check_names(folder: Path, names: Collection[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ModelTensors:
-    """Tensors of a folder that holds every weight of a model in its shape.
-
-    `copies`: Tensors that are copies of other tensors: names of originals by names of copies.
-    """
+    """Tensors of a folder that holds every weight of a model in its shape."""
 
     folder: Path
     maps: Mapping[str, TensorMap]
     tensors: Mapping[str, SafetensorsEntry]
-    copies: Mapping[str, str]
+    copies: Mapping[str, str]  # names of originals by names of copies
 
 
 def open_tensors(folder: Path, mapping: ModelTypeMapping, shape: ModelShape) -> ModelTensors:

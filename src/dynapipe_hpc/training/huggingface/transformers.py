@@ -94,10 +94,7 @@ def media_problem(settings: Settings) -> str:
 
 
 def settings_problem(settings: Settings) -> str:
-    """Reason why a model cannot be trained through `transformers`; empty if its settings allow it.
-
-    Properties that only its modules show are checked when these are built.
-    """
+    """Reason why settings do not allow training through `transformers`; empty if they do."""
     if problem := media_problem(settings):
         return problem
     if not is_decoder(settings):
