@@ -20,8 +20,7 @@ many sizes, receive buffers and sent tensors, which plans do not count."""
 class AllocatedMemory:
     """Account of a GPU's activations: memory that torch's allocator hands out in an iteration.
 
-    It includes memory that passes need only while they run and buffers of transfers, and takes no
-    time.
+    It includes transient memory of passes and buffers of transfers, and takes no time.
     """
 
     has_transient = True
