@@ -14,7 +14,7 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.baseline import Baseline, OneModeSearch
 from dynapipe_hpc.planner.baselines.config import PackedBalancedConfig
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
-from dynapipe_hpc.planner.choose.chooser import Chooser
+from dynapipe_hpc.planner.choose.choice import Chooser
 from dynapipe_hpc.planner.choose.config import SearchConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.schedule.adaptive import adaptive

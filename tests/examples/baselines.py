@@ -9,8 +9,7 @@ from dynapipe_hpc.planner.baselines.config import (
     NaivePaddingConfig,
     TokenBudgetConfig,
 )
-from dynapipe_hpc.planner.choose.choice import Choice
-from dynapipe_hpc.planner.choose.chooser import Chooser
+from dynapipe_hpc.planner.choose.choice import Choice, Chooser
 
 
 def naive(rows: int) -> NaivePaddingConfig:

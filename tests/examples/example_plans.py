@@ -30,7 +30,7 @@ from dynapipe_hpc.plan.instruction import (
 )
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, PassSpans, Prediction, RankPlan, peak_bytes
 from dynapipe_hpc.planner.schedule.schedule_rule import Pass, PassKind, Schedule
-from dynapipe_hpc.planner.schedule.timeline import Timeline
+from dynapipe_hpc.planner.schedule.simulate import Timeline
 
 AMPLE = 10**9
 SLICE_TOKENS = 8

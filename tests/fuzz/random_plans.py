@@ -34,7 +34,7 @@ from dynapipe_hpc.plan.instruction import (
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, RankPlan
 from dynapipe_hpc.planner.make_plans import place_transfers
 from dynapipe_hpc.planner.schedule.schedule_rule import Pass, PassKind, Schedule
-from dynapipe_hpc.planner.schedule.timeline import Timeline
+from dynapipe_hpc.planner.schedule.simulate import Timeline
 
 Instructions = list[Instruction]
 _COMPUTING: Sequence[Callable[[int], Instruction]] = (

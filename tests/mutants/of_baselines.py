@@ -54,7 +54,7 @@ BASELINES = (
         ("larger.argmin()", "larger.argmax()", "the worst exchange is looked at")),
     *of("planner/baselines/baseline.py", "tests/planner/test_from_config.py",
         ('if config.setting == "tuned"', "if True", "a setting is ignored")),
-    *of("planner/batch/packed_row.py", "tests/contract/test_groupings.py",
+    *of("planner/batch/packed_shapes.py", "tests/contract/test_groupings.py",
         ("*accumulate(lengths)", "*accumulate(sorted(lengths))",
          "offsets of samples in another order",
          "every_sample_lies_once_in_a_row_where_its_offsets_say"),

@@ -10,7 +10,7 @@ ONLINE = (
         ("where=np.isfinite(weight_ms),", "where=True,", "what cannot run takes no number of ms"),
         ("corrections.factors[layout, recompute]", "corrections.factors[Layout.PADDED, recompute]",
          "packed rows have the factors of padded ones")),
-    *of("planner/choose/schedule_replicas.py", "tests/planner/cost/test_corrected_cost.py",
+    *of("planner/choose/choice.py", "tests/planner/cost/test_corrected_cost.py",
         ("replica.costs.slowed(np.array(slowness))", "replica.costs",
          "a slow replica is predicted to be fast")),
     *of("planner/choose/best_of_search.py", "tests/planner/cost/test_corrected_cost.py",

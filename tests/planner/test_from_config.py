@@ -16,8 +16,7 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.baseline import GROUPINGS, Baseline
 from dynapipe_hpc.planner.baselines.config import DensePackingConfig
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
-from dynapipe_hpc.planner.choose.choice import Candidate, Choice, Infeasible
-from dynapipe_hpc.planner.choose.chooser import Chooser
+from dynapipe_hpc.planner.choose.choice import Candidate, Choice, Chooser, Infeasible
 from dynapipe_hpc.planner.choose.config import SearchConfig
 from dynapipe_hpc.planner.config import PlannerConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel

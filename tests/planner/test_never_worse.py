@@ -19,7 +19,7 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.baseline import Baseline
 from dynapipe_hpc.planner.baselines.config import BaselineConfig
 from dynapipe_hpc.planner.batch.config import DynamicConfig, RecomputeChoice
-from dynapipe_hpc.planner.choose.chooser import Chooser
+from dynapipe_hpc.planner.choose.choice import Chooser
 from dynapipe_hpc.planner.choose.config import SearchConfig
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel

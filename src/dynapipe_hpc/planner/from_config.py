@@ -11,7 +11,7 @@ from dynapipe_hpc.planner.baselines.padded_rows import check_row_tokens
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.batch.slice_rule import SliceRule
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
-from dynapipe_hpc.planner.choose.chooser import Chooser
+from dynapipe_hpc.planner.choose.choice import Chooser
 from dynapipe_hpc.planner.choose.config import SearchConfig
 from dynapipe_hpc.planner.choose.forward_windows import ForwardWindows
 from dynapipe_hpc.planner.config import PlannerConfig

@@ -16,8 +16,7 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import InstructionRows
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, PassSpans, Prediction, RankPlan
 from dynapipe_hpc.planner.batch.config import DynamicConfig
-from dynapipe_hpc.planner.choose.choice import Choice
-from dynapipe_hpc.planner.choose.chooser import Chooser
+from dynapipe_hpc.planner.choose.choice import Choice, Chooser
 from dynapipe_hpc.planner.config import BatchConfig, PlannerConfig
 from dynapipe_hpc.planner.cost.corrected_cost import Corrections, corrected_cost
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, StageCosts, forward_costs
@@ -32,7 +31,7 @@ from dynapipe_hpc.planner.schedule.lower_bound import (
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline
 from dynapipe_hpc.planner.schedule.rules import may_split, schedule_rules
 from dynapipe_hpc.planner.schedule.schedule_rule import Schedule
-from dynapipe_hpc.planner.schedule.timeline import Timeline
+from dynapipe_hpc.planner.schedule.simulate import Timeline
 from dynapipe_hpc.planner.schedule.update import iteration_ms
 
 

@@ -20,7 +20,7 @@ from dynapipe_hpc.experiment.study.simulate import simulate
 from dynapipe_hpc.job.ranks import Alone
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.baseline import Baseline
-from dynapipe_hpc.planner.choose.chooser import Chooser
+from dynapipe_hpc.planner.choose.choice import Chooser
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.cost.table.profile_file import write_table
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b

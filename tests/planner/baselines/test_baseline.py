@@ -17,8 +17,7 @@ from dynapipe_hpc.planner.baselines.config import (
 )
 from dynapipe_hpc.planner.batch.config import DynamicConfig, RecomputeChoice
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError
-from dynapipe_hpc.planner.choose.choice import Choice, Infeasible
-from dynapipe_hpc.planner.choose.chooser import Chooser
+from dynapipe_hpc.planner.choose.choice import Choice, Chooser, Infeasible
 from dynapipe_hpc.planner.choose.config import SearchConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.from_config import dynamic_chooser

@@ -29,8 +29,7 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.batch import IterationTokens, collate, collate_both_sides
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
-from dynapipe_hpc.planner.batch.packed_row import packed_microbatch
-from dynapipe_hpc.planner.batch.packed_shapes import shapes_of
+from dynapipe_hpc.planner.batch.packed_shapes import packed_microbatch, shapes_of
 from dynapipe_hpc.planner.batch.row_length import positions, tokens_of
 from dynapipe_hpc.planner.batch.windows.price_windows import price_windows
 from dynapipe_hpc.planner.cost.analytic import analytic_cost

@@ -48,8 +48,7 @@ from dynapipe_hpc.planner.cost.cost_model import StageCosts
 from dynapipe_hpc.planner.make_plans import place_transfers
 from dynapipe_hpc.planner.schedule.rules import RULES, SPLIT_RULES, name_of
 from dynapipe_hpc.planner.schedule.schedule_rule import Pass, PassKind, Schedule, ScheduleRule
-from dynapipe_hpc.planner.schedule.simulate import simulate
-from dynapipe_hpc.planner.schedule.timeline import Timeline
+from dynapipe_hpc.planner.schedule.simulate import Timeline, simulate
 
 # Gradients that a rank sends, or activations without gradients, stay in memory until waited for,
 # which no account includes.

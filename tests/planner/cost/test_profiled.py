@@ -44,8 +44,7 @@ from dynapipe_hpc.planner.cost.table.profile_file import read_table, write_table
 from dynapipe_hpc.planner.cost.table.profile_table import check_model, fingerprint_of
 from dynapipe_hpc.planner.schedule.rules import RULES
 from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
-from dynapipe_hpc.planner.schedule.simulate import simulate
-from dynapipe_hpc.planner.schedule.timeline import Timeline
+from dynapipe_hpc.planner.schedule.simulate import Timeline, simulate
 
 CONFIG = ProfiledConfig(path=Path("costs.h5"))
 THREE_STAGES = Cluster(n_stages=3, device_memory_bytes=10**9)

@@ -17,8 +17,7 @@ from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import StageCosts
 from dynapipe_hpc.planner.schedule.rules import RULES, SPLIT_RULES
 from dynapipe_hpc.planner.schedule.schedule_rule import Schedule
-from dynapipe_hpc.planner.schedule.simulate import ScheduleDeadlockError, simulate
-from dynapipe_hpc.planner.schedule.timeline import Timeline
+from dynapipe_hpc.planner.schedule.simulate import ScheduleDeadlockError, Timeline, simulate
 
 INSTANT = Link(latency_ms=0)
 

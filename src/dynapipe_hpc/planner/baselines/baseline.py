@@ -27,12 +27,16 @@ from dynapipe_hpc.planner.baselines.padded_rows import (
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError, NotMeasuredError
 from dynapipe_hpc.planner.batch.microbatch_costs import PricedReplica
 from dynapipe_hpc.planner.batch.objective import bottleneck_ms
-from dynapipe_hpc.planner.batch.packed_row import packed_microbatch
+from dynapipe_hpc.planner.batch.packed_shapes import packed_microbatch
 from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError, balance
 from dynapipe_hpc.planner.batch.row_length import document_lengths, padded, row_lengths, tokens_of
-from dynapipe_hpc.planner.choose.choice import Candidate, Choice, Infeasible
-from dynapipe_hpc.planner.choose.chooser import Chooser
-from dynapipe_hpc.planner.choose.schedule_replicas import ReplicaScheduler
+from dynapipe_hpc.planner.choose.choice import (
+    Candidate,
+    Choice,
+    Chooser,
+    Infeasible,
+    ReplicaScheduler,
+)
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, IntArray, Shapes
 from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError, ScheduleRule
 

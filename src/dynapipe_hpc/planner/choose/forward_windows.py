@@ -15,8 +15,7 @@ from dynapipe_hpc.planner.batch.slice_rule import SliceRule
 from dynapipe_hpc.planner.batch.windows.price_windows import check_samples, price_windows
 from dynapipe_hpc.planner.batch.windows.slice_windows import with_slices
 from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
-from dynapipe_hpc.planner.choose.choice import Choice
-from dynapipe_hpc.planner.choose.schedule_replicas import ReplicaScheduler
+from dynapipe_hpc.planner.choose.choice import Choice, ReplicaScheduler
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, StageCosts
 from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, PassKind, Schedule
 

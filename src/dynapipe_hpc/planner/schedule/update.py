@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray
-from dynapipe_hpc.planner.schedule.timeline import Timeline
+from dynapipe_hpc.planner.schedule.simulate import Timeline
 
 
 def iteration_ms(timelines: Sequence[Timeline], cost: CostModel) -> float:

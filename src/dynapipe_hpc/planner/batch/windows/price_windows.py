@@ -19,8 +19,7 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes, misfit_error
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.objective import bottleneck_ms
-from dynapipe_hpc.planner.batch.packed_row import packed_microbatch
-from dynapipe_hpc.planner.batch.packed_shapes import packed_rows
+from dynapipe_hpc.planner.batch.packed_shapes import packed_microbatch, packed_rows
 from dynapipe_hpc.planner.batch.row_length import (
     ROW_MULTIPLE,
     Preferences,
