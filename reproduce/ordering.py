@@ -13,7 +13,7 @@ from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes, fits
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
-from dynapipe_hpc.planner.batch.replicas import balance_replicas
+from dynapipe_hpc.planner.batch.order import balance_replicas
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
 from dynapipe_hpc.planner.cost.from_config import costs_of
 from dynapipe_hpc.planner.schedule.adaptive import adaptive

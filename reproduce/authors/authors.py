@@ -6,7 +6,7 @@ from typing import Self
 
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.batch.replicas import balance_replicas
+from dynapipe_hpc.planner.batch.order import balance_replicas
 from dynapipe_hpc.planner.choose.choice import Candidate, Choice
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from reproduce.authors.authors_batches import AuthorsBatches

@@ -12,8 +12,8 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes
 from dynapipe_hpc.planner.batch.order import orders
+from dynapipe_hpc.planner.batch.price_windows import price_windows
 from dynapipe_hpc.planner.batch.row_length import padded_microbatch
-from dynapipe_hpc.planner.batch.windows.price_windows import price_windows
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from reproduce.authors.grid_split import GridCut, grid_split
 from reproduce.authors.window_times import window_times_ms

@@ -7,7 +7,6 @@ import numpy as np
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.planner.batch.memory import fits
-from dynapipe_hpc.planner.batch.objective import bottleneck_ms
 from dynapipe_hpc.planner.batch.row_length import row_lengths
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, Shapes
 
@@ -43,7 +42,7 @@ def window_times_ms(
         keeps_its_share = (costs.stored_bytes <= memory_share * room_bytes).all(axis=1)
         allowed = fits(costs, room_bytes) & keeps_its_share
         columns.append(np.full(len(samples), np.inf))
-        columns[-1][firsts[allowed]] = bottleneck_ms(costs)[allowed]
+        columns[-1][firsts[allowed]] = costs.bottleneck_ms[allowed]
         longer = allowed & (firsts + n_rows < len(samples))
         firsts, longest = firsts[longer], longest[:, longer]
     return np.stack(columns, axis=1)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dynapipe_hpc.data.sample import Sample
     from dynapipe_hpc.plan.check import check_plans
     from dynapipe_hpc.plan.cluster import Cluster
-    from dynapipe_hpc.plan.text import grid as format_plans
+    from dynapipe_hpc.plan.rank_plan import grid as format_plans
     from dynapipe_hpc.planner.batch.config import DynamicConfig
     from dynapipe_hpc.planner.cost.analytic import analytic_cost
     from dynapipe_hpc.planner.cost.config import AnalyticConfig

@@ -17,9 +17,7 @@ from tests.examples.a100_tables import Family
 from tests.examples.published_plans import Published, published_plans
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
-from dynapipe_hpc.planner.batch.objective import bottleneck_ms
-from dynapipe_hpc.planner.batch.order import orders
-from dynapipe_hpc.planner.batch.replicas import balance_replicas
+from dynapipe_hpc.planner.batch.order import balance_replicas, orders
 from dynapipe_hpc.planner.batch.row_length import padded
 from dynapipe_hpc.planner.cost.cost_model import Shapes
 
@@ -86,7 +84,7 @@ def has_work(
 ) -> bool:
     """Whether micro-batches take as long as those of a published replica, in its mode."""
     shapes = Shapes.padded(*np.array(sizes(batch, microbatches)).T.copy())
-    work_ms = bottleneck_ms(batch.cost.stage_costs(shapes, Recompute.from_text(replica["rc"])))
+    work_ms = batch.cost.stage_costs(shapes, Recompute.from_text(replica["rc"])).bottleneck_ms
     sum_ms, max_ms = work_ms.sum(), work_ms.max()
     eq1_ms = (batch.cluster.n_stages - 1) * max_ms + sum_ms
     published = [replica[name] for name in ("sum_t_ms", "max_t_ms", "eq1_ms")]

@@ -14,8 +14,8 @@ from tests.examples.measured_layers import linear_table
 from tests.examples.tokenized import write_samples
 
 from dynapipe_hpc.cli.main import main
-from dynapipe_hpc.planner.cost.table.checksum import checksum_of
 from dynapipe_hpc.planner.cost.table.profile_file import read_table, write_table
+from dynapipe_hpc.planner.cost.table.profile_table import checksum_of
 
 
 def inspected(folder: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:

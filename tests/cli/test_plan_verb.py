@@ -19,8 +19,7 @@ from dynapipe_hpc.experiment.config import any_placement
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import to_toml
 from dynapipe_hpc.planner.cost.from_config import costs_of
-from dynapipe_hpc.planner.schedule.simulate import simulate
-from dynapipe_hpc.planner.schedule.update import iteration_ms
+from dynapipe_hpc.planner.schedule.simulate import iteration_ms, simulate
 
 A100 = Path(__file__).parents[2] / "configs" / "experiments" / "gpt_6.7b_a100.toml"
 EXPERIMENT = tiny_experiment(n_stages=2, n_replicas=2)

@@ -21,9 +21,9 @@ from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.analytic import analytic_cost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
-from dynapipe_hpc.planner.cost.corrected_cost import Corrections, corrected_cost
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, Shapes
 from dynapipe_hpc.planner.cost.function_cost import FunctionCost
+from dynapipe_hpc.planner.cost.pass_times import Corrections, corrected_cost
 from dynapipe_hpc.planner.cost.profiled import profiled_cost
 
 CLUSTER = Cluster(n_stages=3, device_memory_bytes=10**9)

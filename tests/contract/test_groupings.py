@@ -19,7 +19,7 @@ from dynapipe_hpc.planner.baselines.padded_rows import (
     token_budget,
 )
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError, NotMeasuredError
-from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError
+from dynapipe_hpc.planner.batch.order import TooFewMicroBatchesError
 
 PADDED: dict[str, tuple[Grouping, int]] = {
     "dense packing": (dense_packing, 2),

@@ -21,7 +21,7 @@ from dynapipe_hpc.models.family import StageOfFamily
 from dynapipe_hpc.training.config import PreferenceLossConfig
 from dynapipe_hpc.training.huggingface.origin import find_origin
 from dynapipe_hpc.training.huggingface.read_weights import load_model
-from dynapipe_hpc.training.preferences import PreferenceLoss
+from dynapipe_hpc.training.objective import PreferenceLoss
 
 trl = pytest.importorskip("trl", reason="needs trl: make reference")
 datasets = pytest.importorskip("datasets", reason="needs datasets: make reference")

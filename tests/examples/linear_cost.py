@@ -8,8 +8,8 @@ import numpy as np
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.price_windows import PADDED_ONLY, price_windows
 from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
-from dynapipe_hpc.planner.batch.windows.price_windows import PADDED_ONLY, price_windows
 from dynapipe_hpc.planner.cost.cost_model import (
     CostModel,
     FloatArray,

@@ -27,7 +27,7 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import InstructionRows, StepOptimizer
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.training.config import LossWeighting
-from dynapipe_hpc.training.preferences import PreferenceLoss
+from dynapipe_hpc.training.objective import PreferenceLoss
 
 MODES: dict[str, tuple[Recompute, ...]] = {mode.text: (mode,) for mode in Recompute}
 MODES["mixed"] = tuple(Recompute)

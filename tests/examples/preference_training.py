@@ -28,7 +28,7 @@ from dynapipe_hpc.models.family import StageOfFamily
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 from dynapipe_hpc.training.config import PreferenceLossConfig
-from dynapipe_hpc.training.preferences import PreferenceLoss
+from dynapipe_hpc.training.objective import PreferenceLoss
 
 ALONE = Cluster(device_memory_bytes=1)
 N_PAIRS = 8

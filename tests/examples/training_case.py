@@ -27,9 +27,8 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.collectives import Collectives, SingleRankCollectives
 from dynapipe_hpc.training.config import LossWeighting, TrainingConfig
 from dynapipe_hpc.training.module_stage import ModuleStage
-from dynapipe_hpc.training.objective import weighted_tokens
+from dynapipe_hpc.training.objective import PreferenceLoss, weighted_tokens
 from dynapipe_hpc.training.optimizer import Optimizer
-from dynapipe_hpc.training.preferences import PreferenceLoss
 from dynapipe_hpc.training.tied_copies import tied_weights
 from dynapipe_hpc.training.token_loader import Collate, TokenLoader
 

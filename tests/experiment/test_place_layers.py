@@ -14,7 +14,7 @@ from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import load_config, to_toml
 from dynapipe_hpc.experiment.show_plan import show_plan
 from dynapipe_hpc.planner.batch.config import DynamicConfig, LayoutName
-from dynapipe_hpc.planner.placement.placements import placements
+from dynapipe_hpc.planner.placement import placements
 
 PLACEMENTS = "dynapipe_hpc.experiment.experiment.placements"
 

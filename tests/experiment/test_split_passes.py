@@ -14,9 +14,13 @@ from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import with_cost_table
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.from_config import MeasuredCosts
-from dynapipe_hpc.planner.cost.table.describe_table import describe_table
 from dynapipe_hpc.planner.cost.table.profile_file import read_table, write_table
-from dynapipe_hpc.planner.cost.table.profile_table import LayerKey, LayerProfile, ProfileTable
+from dynapipe_hpc.planner.cost.table.profile_table import (
+    LayerKey,
+    LayerProfile,
+    ProfileTable,
+    describe_table,
+)
 
 COSTS = ProfiledConfig(path=Path("c.h5"), recompute=("none", "full"))
 LAYER = linear_layer(1.0)

@@ -19,8 +19,7 @@ from tests.oracles.execute_plans import evaluates, plans_execute
 
 from dynapipe_hpc.plan.check import PlanError, check_plans
 from dynapipe_hpc.plan.codec import PlanFormatError, decode, encode_plans
-from dynapipe_hpc.plan.rank_plan import RankPlan
-from dynapipe_hpc.plan.text import grid
+from dynapipe_hpc.plan.rank_plan import RankPlan, grid
 
 Counts = Counter[tuple[str, str]]
 

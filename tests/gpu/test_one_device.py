@@ -29,7 +29,7 @@ from dynapipe_hpc.executor.run import IterationTrace, launch_plan
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.allocated_memory import reserve
 from dynapipe_hpc.training.collectives import SingleRankCollectives
-from dynapipe_hpc.training.preferences import PreferenceLoss
+from dynapipe_hpc.training.objective import PreferenceLoss
 
 pytestmark = pytest.mark.gpu
 

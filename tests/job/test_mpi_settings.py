@@ -7,13 +7,12 @@ from shutil import copy
 
 import pytest
 
-from dynapipe_hpc.job.launch import read_started
-from dynapipe_hpc.job.mpi_settings import OF_LAUNCHER, OF_RANKS, mpi_settings
+from dynapipe_hpc.job.launch import OF_LAUNCHER, OF_RANKS, mpi_settings, read_started
 
 LOAD_ANOTHER_MPI = """
 import ctypes, os, sys
 from dynapipe_hpc.job.launch import read_started
-from dynapipe_hpc.job.mpi_settings import is_own_open_mpi, permission_for_root
+from dynapipe_hpc.job.launch import is_own_open_mpi, permission_for_root
 
 os.geteuid = lambda: 0
 sys.prefix = sys.argv[1]

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from tests.jobs.command_line import BIN, run_command
 
-from dynapipe_hpc.job.launch import read_started
-from dynapipe_hpc.job.mpi_settings import mpi_settings, prefer_loopback
+from dynapipe_hpc.job.launch import mpi_settings, prefer_loopback, read_started
 
 SAY_WHERE_IT_LISTENS = """
 import os

@@ -3,7 +3,7 @@
 from tests.mutants.mutant import of
 
 ONLINE = (
-    *of("planner/cost/corrected_cost.py", "tests/planner/cost/test_corrected_cost.py",
+    *of("planner/cost/pass_times.py", "tests/planner/cost/test_corrected_cost.py",
         ("backward_ms=gradient_ms * factors[:, Timed.GRADIENT]",
          "backward_ms=gradient_ms * factors[:, Timed.GRADIENT] * factors[:, Timed.WEIGHT]",
          "gradients of inputs have both factors"),

@@ -3,7 +3,7 @@
 from tests.mutants.mutant import of
 
 TRAINING = (
-    *of("training/preferences.py", "tests/training/test_objective.py",
+    *of("training/objective.py", "tests/training/test_objective.py",
         ("margins = compared[:, 0] - compared[:, 1]", "margins = compared[:, 1] - compared[:, 0]",
          "the rejected answer is preferred"),
         ("from_pairs(log_probs, ratios, config.beta)",
@@ -214,7 +214,7 @@ TRAINING = (
         ("MEASURED if kind in with_halves else QUANT", "MEASURED if with_halves else QUANT",
          "embedding and head have halves",
          "both_halves_are_measured_of_every_layer_mode_and_layout_that_defers")),
-    *of("planner/cost/table/checksum.py", "tests/planner/cost/table/test_profile_file.py",
+    *of("planner/cost/table/profile_table.py", "tests/planner/cost/table/test_profile_file.py",
         ("if key.layout == PADDED:", "if False:", "tables without layouts have another checksum"),
         ("np.ascontiguousarray(times,", "np.ascontiguousarray([0.0],",
          "the checksum is not of times of slices")),

@@ -23,8 +23,7 @@ from dynapipe_hpc.plan.instruction import (
     WaitReceive,
     WaitSend,
 )
-from dynapipe_hpc.plan.rank_plan import MemoryPlan, peak_bytes, stored_peak_bytes
-from dynapipe_hpc.plan.text import grid, symbol
+from dynapipe_hpc.plan.rank_plan import MemoryPlan, grid, peak_bytes, stored_peak_bytes, symbol
 
 
 @pytest.mark.parametrize(

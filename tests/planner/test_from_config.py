@@ -25,7 +25,7 @@ from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
 from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline
 from dynapipe_hpc.planner.schedule.rules import RULES
-from dynapipe_hpc.planner.schedule.update import iteration_ms
+from dynapipe_hpc.planner.schedule.simulate import iteration_ms
 
 SMALL = Cluster(n_stages=1, device_memory_bytes=1000)
 

@@ -17,8 +17,7 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.plan.instruction import Payload
-from dynapipe_hpc.plan.rank_plan import MemoryPlan, peak_bytes
-from dynapipe_hpc.plan.text import grid
+from dynapipe_hpc.plan.rank_plan import MemoryPlan, grid, peak_bytes
 from dynapipe_hpc.planner.baselines.baseline import Baseline
 from dynapipe_hpc.planner.baselines.config import BaselineConfig
 from dynapipe_hpc.planner.batch.config import DynamicConfig, LayoutName

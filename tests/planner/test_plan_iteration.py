@@ -22,7 +22,7 @@ from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.plan.check import check_plans
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.plan.instruction import Payload
-from dynapipe_hpc.plan.text import grid
+from dynapipe_hpc.plan.rank_plan import grid
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.choose.config import SearchConfig
 from dynapipe_hpc.planner.config import PlannerConfig

@@ -25,8 +25,12 @@ from dynapipe_hpc.planner.cost.analytic import analytic_cost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 from dynapipe_hpc.training.config import LossWeighting, PreferenceLossConfig, PreferenceObjective
-from dynapipe_hpc.training.objective import SampleLosses, weighted_tokens
-from dynapipe_hpc.training.preferences import PreferenceLoss, losses_of_tables
+from dynapipe_hpc.training.objective import (
+    PreferenceLoss,
+    SampleLosses,
+    losses_of_tables,
+    weighted_tokens,
+)
 from dynapipe_hpc.training.token_loader import token_weights
 
 IDS = torch.zeros(2, 4, dtype=torch.int64)  # objectives do not read them

@@ -233,7 +233,7 @@ def inspect(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.data.stored_file import format_of
     from dynapipe_hpc.data.text.show_dataset import describe_dataset
     from dynapipe_hpc.planner.cost.table import profile_file
-    from dynapipe_hpc.planner.cost.table.describe_table import describe_table
+    from dynapipe_hpc.planner.cost.table.profile_table import describe_table
 
     stored, path = format_of(arguments.file), arguments.file
     is_table = stored == profile_file.FORMAT

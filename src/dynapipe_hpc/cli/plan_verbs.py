@@ -124,8 +124,8 @@ def _measure(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.experiment.load import load_config
     from dynapipe_hpc.experiment.profile.grid import ProfileGrid
     from dynapipe_hpc.job.job import open_job
-    from dynapipe_hpc.planner.cost.table.describe_table import describe_table
     from dynapipe_hpc.planner.cost.table.profile_file import TABLE, read_table
+    from dynapipe_hpc.planner.cost.table.profile_table import describe_table
 
     output: Path = arguments.output
     with open_job() as job:
@@ -149,9 +149,9 @@ def _measure(arguments: argparse.Namespace) -> int:
 def _import(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.experiment.load import load_config
     from dynapipe_hpc.planner.cost.from_config import parameters_beside
-    from dynapipe_hpc.planner.cost.table.describe_table import describe_table
     from dynapipe_hpc.planner.cost.table.import_csv import import_csv
     from dynapipe_hpc.planner.cost.table.profile_file import TABLE, write_table
+    from dynapipe_hpc.planner.cost.table.profile_table import describe_table
 
     config = load_config(arguments.config, arguments.overrides)
     profiles: Path = arguments.from_csv

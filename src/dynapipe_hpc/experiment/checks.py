@@ -15,7 +15,7 @@ from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.experiment.config import ExperimentConfig, any_placement
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import lacking_origin_error
-from dynapipe_hpc.job.mpi_settings import permission_for_root
+from dynapipe_hpc.job.launch import permission_for_root
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.config import AnalyticTable
 from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts, costs_of

@@ -36,12 +36,12 @@ from dynapipe_hpc.experiment.check_dataset import check_dataset, describe_librar
 from dynapipe_hpc.experiment.config import EvaluationConfig, ExperimentConfig, any_placement
 from dynapipe_hpc.planner.batch.row_length import RowLengths, rows_of_tokens
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
-from dynapipe_hpc.planner.cost.corrected_cost import Corrections
 from dynapipe_hpc.planner.cost.from_config import CostSource, EstimatedCosts, MeasuredCosts
 from dynapipe_hpc.planner.cost.model_state import state_factor
+from dynapipe_hpc.planner.cost.pass_times import Corrections
 from dynapipe_hpc.planner.from_config import read_costs
 from dynapipe_hpc.planner.make_plans import Planner
-from dynapipe_hpc.planner.placement.placements import placements, typical_sizes
+from dynapipe_hpc.planner.placement import placements, typical_sizes
 from dynapipe_hpc.training.checkpoint.part_files import ITEM_BYTES
 from dynapipe_hpc.training.config import LENGTHS, MAX_ITERATIONS, TrainingConfig
 from dynapipe_hpc.training.huggingface.origin import Origin, find_origin, hash_of_weights

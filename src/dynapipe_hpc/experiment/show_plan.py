@@ -19,8 +19,7 @@ from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.reference_pass import describe_reference
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.codec import encode_plans
-from dynapipe_hpc.plan.rank_plan import RankPlan
-from dynapipe_hpc.plan.text import grid
+from dynapipe_hpc.plan.rank_plan import RankPlan, grid
 from dynapipe_hpc.planner.batch.row_length import check_rows
 from dynapipe_hpc.planner.choose.choice import Candidate, Choice, Infeasible
 from dynapipe_hpc.planner.cost.cost_model import CostModel

@@ -13,8 +13,15 @@ from typing import NoReturn
 import mpi4py
 
 from dynapipe_hpc.data.errors import InputError, print_error
-from dynapipe_hpc.job.launch import check_interface, check_threads, check_world, read_started
-from dynapipe_hpc.job.mpi_settings import is_own_open_mpi, mpi_settings, prefer_loopback
+from dynapipe_hpc.job.launch import (
+    check_interface,
+    check_threads,
+    check_world,
+    is_own_open_mpi,
+    mpi_settings,
+    prefer_loopback,
+    read_started,
+)
 
 __all__ = ["MPI", "STARTED"]
 

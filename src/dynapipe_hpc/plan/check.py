@@ -11,8 +11,7 @@ import numpy as np
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, Slice
 from dynapipe_hpc.plan.instruction import Instruction, StartReceive, StartSend
-from dynapipe_hpc.plan.rank_plan import RankPlan
-from dynapipe_hpc.plan.text import rank_lines, symbol
+from dynapipe_hpc.plan.rank_plan import RankPlan, rank_lines, symbol
 
 _AROUND = 6
 

@@ -1,8 +1,8 @@
-"""The plan of one rank for one iteration, with its predicted time and memory."""
+"""The plan of one rank for one iteration: its predicted time and memory, and its text."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Self, assert_never
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +10,22 @@ import numpy.typing as npt
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.architecture.part import Boundary
 from dynapipe_hpc.data.microbatch import MicroBatch
-from dynapipe_hpc.plan.instruction import BackwardWeight, InstructionRows, Payload
+from dynapipe_hpc.plan.instruction import (
+    Backward,
+    BackwardInput,
+    BackwardWeight,
+    Forward,
+    Instruction,
+    InstructionRows,
+    Load,
+    Payload,
+    ReduceGradients,
+    StartReceive,
+    StartSend,
+    StepOptimizer,
+    WaitReceive,
+    WaitSend,
+)
 
 _STORED = np.dtype("<f8")
 
@@ -157,3 +172,47 @@ def stored_peak_bytes(plan: RankPlan) -> int:
     none = (0,) * len(plan.microbatches)
     stored = replace(plan.memory, static=0, forward_transient=none, backward_transient=none)
     return peak_bytes(replace(plan, memory=stored))
+
+
+_LETTERS = "ag"  # Payload.ACTIVATION and Payload.GRADIENT
+
+
+def symbol(instruction: Instruction) -> str:
+    """One instruction as text, such as `a0>1`."""
+    match instruction:
+        case Load(i):
+            return f"L{i}"
+        case Forward(i):
+            return f"F{i}"
+        case Backward(i):
+            return f"B{i}"
+        case BackwardInput(i):
+            return f"I{i}"
+        case BackwardWeight(i):
+            return f"W{i}"
+        case StartSend(i, payload, peer):
+            return f"{_LETTERS[payload]}{i}>{peer}"
+        case WaitSend(i, payload):
+            return f"{_LETTERS[payload]}{i}>!"
+        case StartReceive(i, payload, peer, slot):
+            return f"{_LETTERS[payload]}{i}<{peer}@{slot}"
+        case WaitReceive(i, payload):
+            return f"{_LETTERS[payload]}{i}<!"
+        case ReduceGradients():
+            return "reduce"
+        case StepOptimizer():
+            return "step"
+        case _:
+            assert_never(instruction)
+
+
+def rank_lines(texts: Mapping[int, str]) -> list[str]:
+    """One line per rank, `rank 0 | TEXT`, with aligned bars."""
+    width = max((len(str(rank)) for rank in texts), default=0)
+    return [f"rank {rank:>{width}} | {text}".rstrip() for rank, text in texts.items()]
+
+
+def grid(plans: Iterable[RankPlan]) -> str:
+    """Plans as text, one line per rank."""
+    texts = {plan.rank: " ".join(map(symbol, plan.instructions)) for plan in plans}
+    return "\n".join(rank_lines(texts))

@@ -18,9 +18,9 @@ from dynapipe_hpc.plan.rank_plan import MemoryPlan, PassSpans, Prediction, RankP
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.choose.choice import Choice, Chooser
 from dynapipe_hpc.planner.config import BatchConfig, PlannerConfig
-from dynapipe_hpc.planner.cost.corrected_cost import Corrections, corrected_cost
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, StageCosts, forward_costs
 from dynapipe_hpc.planner.cost.from_config import CostSource, costs_of
+from dynapipe_hpc.planner.cost.pass_times import Corrections, corrected_cost
 from dynapipe_hpc.planner.from_config import check_halves, chooser, evaluation_chooser
 from dynapipe_hpc.planner.schedule.lower_bound import (
     LongestTrip,
@@ -31,8 +31,7 @@ from dynapipe_hpc.planner.schedule.lower_bound import (
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline
 from dynapipe_hpc.planner.schedule.rules import may_split, schedule_rules
 from dynapipe_hpc.planner.schedule.schedule_rule import Schedule
-from dynapipe_hpc.planner.schedule.simulate import Timeline
-from dynapipe_hpc.planner.schedule.update import iteration_ms
+from dynapipe_hpc.planner.schedule.simulate import Timeline, iteration_ms
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,7 @@ from dynapipe_hpc.data.dataset.mixture import Mixture
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import read_input, read_text, why_unreadable
 from dynapipe_hpc.executor.run import IterationTrace
-from dynapipe_hpc.plan.rank_plan import RankPlan
-from dynapipe_hpc.plan.text import grid
+from dynapipe_hpc.plan.rank_plan import RankPlan, grid
 from dynapipe_hpc.report.lines_file import LinesFile
 from dynapipe_hpc.report.records import EvaluationRecord, IterationRecord
 from dynapipe_hpc.report.timeline import Bar, BarKind, IterationTimeline, timeline_of

@@ -25,8 +25,7 @@ from dynapipe_hpc.plan.instruction import (
     WaitReceive,
     WaitSend,
 )
-from dynapipe_hpc.plan.rank_plan import RankPlan
-from dynapipe_hpc.plan.text import symbol
+from dynapipe_hpc.plan.rank_plan import RankPlan, symbol
 from dynapipe_hpc.report.work_shares import PassShares, WorkShares
 
 _Pass = Forward | Backward | BackwardInput | BackwardWeight

@@ -19,7 +19,7 @@ from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.planner.batch.packed_shapes import unseen_pairs
 from dynapipe_hpc.planner.batch.row_length import RowLengths, positions, tokens_of
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray, Shapes, Sizes
-from dynapipe_hpc.planner.cost.tokens import Tokens
+from dynapipe_hpc.planner.cost.stage_parts import Tokens
 
 Share = Annotated[float, Field(ge=0, le=1)]
 

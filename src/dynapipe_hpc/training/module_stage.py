@@ -15,9 +15,14 @@ from dynapipe_hpc.models.family import StageOfFamily
 from dynapipe_hpc.models.key_value_cache import KeyValueCache
 from dynapipe_hpc.training.allocated_memory import AllocatedMemory
 from dynapipe_hpc.training.counters import StageReport
-from dynapipe_hpc.training.objective import Objective, SampleLosses, weighted_tokens
+from dynapipe_hpc.training.objective import (
+    AnswerLogProbs,
+    Objective,
+    PreferenceLoss,
+    SampleLosses,
+    weighted_tokens,
+)
 from dynapipe_hpc.training.optimizer import Optimizer, PendingStep, Step
-from dynapipe_hpc.training.preferences import AnswerLogProbs, PreferenceLoss
 
 
 class ActivationMemory:

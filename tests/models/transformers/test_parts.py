@@ -19,7 +19,7 @@ from dynapipe_hpc.models.deferred_weights import DeferredWeights, deferring
 from dynapipe_hpc.models.transformers.parts import decoder_parts
 from dynapipe_hpc.models.transformers.stage import TransformersStage
 from dynapipe_hpc.planner.cost.cost_model import Shapes
-from dynapipe_hpc.planner.cost.tokens import Tokens
+from dynapipe_hpc.planner.cost.stage_parts import Tokens
 from dynapipe_hpc.training.huggingface.origin import find_origin
 
 N_LAYERS = 4

@@ -10,8 +10,11 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import (
     DoesNotFitError,
 )
-from dynapipe_hpc.planner.batch.order import order_samples
-from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError, balance_replicas
+from dynapipe_hpc.planner.batch.order import (
+    TooFewMicroBatchesError,
+    balance_replicas,
+    order_samples,
+)
 
 
 def test_only_a_sample_that_would_not_fit_otherwise_is_recomputed() -> None:

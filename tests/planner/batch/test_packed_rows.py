@@ -30,8 +30,8 @@ from dynapipe_hpc.models.batch import IterationTokens, collate, collate_both_sid
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.packed_shapes import packed_microbatch, shapes_of
+from dynapipe_hpc.planner.batch.price_windows import price_windows
 from dynapipe_hpc.planner.batch.row_length import positions, tokens_of
-from dynapipe_hpc.planner.batch.windows.price_windows import price_windows
 from dynapipe_hpc.planner.cost.analytic import analytic_cost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import Cost, KnownRows

@@ -42,8 +42,7 @@ from dynapipe_hpc.plan.instruction import (
     WaitReceive,
     WaitSend,
 )
-from dynapipe_hpc.plan.rank_plan import MemoryPlan, RankPlan, peak_bytes
-from dynapipe_hpc.plan.text import grid
+from dynapipe_hpc.plan.rank_plan import MemoryPlan, RankPlan, grid, peak_bytes
 from dynapipe_hpc.planner.cost.cost_model import StageCosts
 from dynapipe_hpc.planner.make_plans import place_transfers
 from dynapipe_hpc.planner.schedule.rules import RULES, SPLIT_RULES, name_of

@@ -21,8 +21,8 @@ from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import Shapes, StageCosts
 from dynapipe_hpc.planner.cost.model_state import state_factor_of_rank
 from dynapipe_hpc.planner.cost.profiled import profiled_cost
+from dynapipe_hpc.planner.cost.stage_parts import Tokens
 from dynapipe_hpc.planner.cost.table.profile_table import check_model, fingerprint_of
-from dynapipe_hpc.planner.cost.tokens import Tokens
 
 THREE_STAGES = Cluster(n_stages=3, device_memory_bytes=10**9)
 EQUAL = equal_shares(SHAPE, THREE_STAGES)

@@ -13,9 +13,8 @@ from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.config import PlannerConfig
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
-from dynapipe_hpc.planner.cost.corrected_cost import Corrections, corrected_cost
 from dynapipe_hpc.planner.cost.cost_model import Cost, FloatArray
-from dynapipe_hpc.planner.cost.pass_times import PassTimes, shape_of
+from dynapipe_hpc.planner.cost.pass_times import Corrections, PassTimes, corrected_cost, shape_of
 from dynapipe_hpc.planner.from_config import chooser
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from dynapipe_hpc.planner.cost.cost_model import Cost, FloatArray, Shapes
-from dynapipe_hpc.planner.cost.interpolate import Interpolator
+from dynapipe_hpc.planner.cost.interpolate import Interpolator, make_monotone
 from dynapipe_hpc.planner.cost.measured_axes import NO_TARGET, Axes
-from dynapipe_hpc.planner.cost.monotone import make_monotone
 from dynapipe_hpc.planner.cost.stage_grids import most_tokens, with_corners, with_finer_lengths
 
 AXES = (np.array([1, 2, 8]), np.array([4, 10, 16]), np.array([8, 12]))

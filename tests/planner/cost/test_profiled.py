@@ -39,9 +39,12 @@ from dynapipe_hpc.planner.cost.cost_model import (
 )
 from dynapipe_hpc.planner.cost.profiled import profiled_cost
 from dynapipe_hpc.planner.cost.stage_parts import boundary_sizes, parts_of_stages
-from dynapipe_hpc.planner.cost.table.describe_table import describe_table
 from dynapipe_hpc.planner.cost.table.profile_file import read_table, write_table
-from dynapipe_hpc.planner.cost.table.profile_table import check_model, fingerprint_of
+from dynapipe_hpc.planner.cost.table.profile_table import (
+    check_model,
+    describe_table,
+    fingerprint_of,
+)
 from dynapipe_hpc.planner.schedule.rules import RULES
 from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
 from dynapipe_hpc.planner.schedule.simulate import Timeline, simulate

@@ -16,8 +16,8 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.packed_shapes import shapes_of
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import StageCosts
+from dynapipe_hpc.planner.cost.interpolate import make_monotone
 from dynapipe_hpc.planner.cost.measured_axes import NO_TARGET, Axes, on_three_axes
-from dynapipe_hpc.planner.cost.monotone import make_monotone
 from dynapipe_hpc.planner.cost.profiled import profiled_cost
 from dynapipe_hpc.planner.cost.slice_costs import near_pairs
 from dynapipe_hpc.planner.cost.table.profile_table import LayerProfile

@@ -23,7 +23,7 @@ from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes
 from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts, costs_of
 from dynapipe_hpc.planner.cost.table.profile_table import ProfileTable
-from dynapipe_hpc.planner.placement.placements import (
+from dynapipe_hpc.planner.placement import (
     PartCosts,
     TypicalSizes,
     best_placement,

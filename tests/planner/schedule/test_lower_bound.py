@@ -32,7 +32,7 @@ from dynapipe_hpc.planner.schedule.lower_bound import LongestTrip, longest_trip,
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline, schedule_pipeline
 from dynapipe_hpc.planner.schedule.rules import RULES
 from dynapipe_hpc.planner.schedule.schedule_rule import CodeArray, kernel_link
-from dynapipe_hpc.planner.schedule.update import iteration_ms
+from dynapipe_hpc.planner.schedule.simulate import iteration_ms
 
 
 def least_makespan_ms(

@@ -10,8 +10,7 @@ from tests.examples.stage_costs import equal_stages, no_limit
 from dynapipe_hpc.planner.cost.cost_model import StageCosts
 from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
 from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, ScheduleRule
-from dynapipe_hpc.planner.schedule.simulate import Timeline, simulate
-from dynapipe_hpc.planner.schedule.update import iteration_ms
+from dynapipe_hpc.planner.schedule.simulate import Timeline, iteration_ms, simulate
 
 
 def timeline(costs: StageCosts, rule: ScheduleRule = one_f_one_b) -> Timeline:

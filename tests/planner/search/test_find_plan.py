@@ -32,7 +32,7 @@ from dynapipe_hpc.planner.cost.cost_model import (
 from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
 from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline
 from dynapipe_hpc.planner.schedule.schedule_rule import kernel_link
-from dynapipe_hpc.planner.schedule.update import extra_reduce_ms, reduced_ms
+from dynapipe_hpc.planner.schedule.simulate import extra_reduce_ms, reduced_ms
 
 COST = linear_cost((1.0, 2.0), (0.02, 0.03))
 Replicas = Sequence[Sequence[MicroBatch]]

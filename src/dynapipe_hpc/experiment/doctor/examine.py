@@ -30,14 +30,15 @@ from dynapipe_hpc.experiment.doctor.finding import Case, Finding, Level, lines, 
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.reference_pass import describe_reference
 from dynapipe_hpc.experiment.run_lock import writer_of
-from dynapipe_hpc.job.launch import device_index, library_name
-from dynapipe_hpc.job.machine import crowded_hosts, shortage, usable_bytes
-from dynapipe_hpc.job.mpi_settings import (
+from dynapipe_hpc.job.launch import (
     OF_LAUNCHER,
+    device_index,
     has_settings,
     is_own_open_mpi,
+    library_name,
     permission_for_root,
 )
+from dynapipe_hpc.job.machine import crowded_hosts, shortage, usable_bytes
 from dynapipe_hpc.job.slurm import read_slurm_job
 from dynapipe_hpc.job.world import MPI, STARTED
 from dynapipe_hpc.plan.codec import encode_plans

@@ -21,7 +21,7 @@ from dynapipe_hpc.plan.codec import decode, encode_plans, plans_hash
 from dynapipe_hpc.report.records import EvaluationRecord, PreferenceMeans, TaskLoss
 from dynapipe_hpc.training.config import LossWeighting
 from dynapipe_hpc.training.huggingface.origin import HASH_FACT
-from dynapipe_hpc.training.preferences import PreferenceLoss, losses_of_tables
+from dynapipe_hpc.training.objective import PreferenceLoss, losses_of_tables
 from dynapipe_hpc.training.token_loader import TokenLoader
 
 FloatArray = npt.NDArray[np.float64]

@@ -27,9 +27,8 @@ from dynapipe_hpc.plan.instruction import (
 )
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
-from dynapipe_hpc.planner.cost.corrected_cost import Timed
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray
-from dynapipe_hpc.planner.cost.pass_times import PassTimes
+from dynapipe_hpc.planner.cost.pass_times import PassTimes, Timed
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.lower_bound import LongestTrip
 from dynapipe_hpc.store.config import StoreConfig

@@ -23,7 +23,7 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.choose.choice import Chooser
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.cost.from_config import MeasuredCosts
-from dynapipe_hpc.planner.cost.table.checksum import checksum_of
+from dynapipe_hpc.planner.cost.table.profile_table import checksum_of
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.report.lines_file import LinesFile
 

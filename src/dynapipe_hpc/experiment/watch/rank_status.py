@@ -22,8 +22,7 @@ from dynapipe_hpc.plan.instruction import (
     WaitReceive,
     WaitSend,
 )
-from dynapipe_hpc.plan.rank_plan import RankPlan
-from dynapipe_hpc.plan.text import symbol
+from dynapipe_hpc.plan.rank_plan import RankPlan, symbol
 
 
 class Phase(StrEnum):

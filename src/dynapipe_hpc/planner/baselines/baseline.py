@@ -26,9 +26,8 @@ from dynapipe_hpc.planner.baselines.padded_rows import (
 )
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError, NotMeasuredError
 from dynapipe_hpc.planner.batch.microbatch_costs import PricedReplica
-from dynapipe_hpc.planner.batch.objective import bottleneck_ms
+from dynapipe_hpc.planner.batch.order import TooFewMicroBatchesError, balance
 from dynapipe_hpc.planner.batch.packed_shapes import packed_microbatch
-from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError, balance
 from dynapipe_hpc.planner.batch.row_length import document_lengths, padded, row_lengths, tokens_of
 from dynapipe_hpc.planner.choose.choice import (
     Candidate,
@@ -177,7 +176,7 @@ def packed_work(samples: Sequence[Sample], cost: CostModel) -> FloatArray:
     row_tokens = longest // n_rows
     shapes = Shapes.padded(n_rows, row_tokens, np.zeros_like(n_rows))
     packed = cost.of_layout(Layout.PACKED)
-    per_token = bottleneck_ms(packed.stage_costs(shapes, cost.recompute_modes[0])) / longest
+    per_token = packed.stage_costs(shapes, cost.recompute_modes[0]).bottleneck_ms / longest
     if not np.isfinite(per_token).all():
         return tokens.astype(np.float64)
     of_pair = max(0.0, float((per_token[0] - per_token[1]) / (row_tokens[0] - row_tokens[1])))

@@ -12,7 +12,7 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.config import DensePackingConfig
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes, fits, misfit_error
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
-from dynapipe_hpc.planner.batch.replicas import balance_replicas
+from dynapipe_hpc.planner.batch.order import balance_replicas
 from dynapipe_hpc.planner.batch.row_length import padded, positions, row_lengths, tokens_of
 from dynapipe_hpc.planner.cost.cost_model import CostModel, IntArray
 

@@ -11,24 +11,23 @@ from dynapipe_hpc.data.microbatch import Layout, describe_modes
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes
-from dynapipe_hpc.planner.batch.order import halved, orders
-from dynapipe_hpc.planner.batch.replicas import TooFewMicroBatchesError
-from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
-from dynapipe_hpc.planner.batch.slice_rule import SliceRule, SliceSetting
-from dynapipe_hpc.planner.batch.windows.price_windows import (
+from dynapipe_hpc.planner.batch.order import TooFewMicroBatchesError, halved, orders
+from dynapipe_hpc.planner.batch.price_windows import (
     PADDED_ONLY,
     check_samples,
     price_windows,
 )
-from dynapipe_hpc.planner.batch.windows.slice_windows import with_slices
-from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
+from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
+from dynapipe_hpc.planner.batch.slice_rule import SliceRule, SliceSetting
+from dynapipe_hpc.planner.batch.slice_windows import with_slices
+from dynapipe_hpc.planner.batch.window_table import WindowTable
 from dynapipe_hpc.planner.choose.choice import Choice, ReplicaScheduler
 from dynapipe_hpc.planner.choose.config import SearchConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
 from dynapipe_hpc.planner.schedule.rules import may_split
 from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule, kernel_link
-from dynapipe_hpc.planner.schedule.update import extra_reduce_ms
+from dynapipe_hpc.planner.schedule.simulate import extra_reduce_ms
 
 
 @dataclass(frozen=True, slots=True)

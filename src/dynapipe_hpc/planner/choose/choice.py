@@ -12,7 +12,7 @@ from dynapipe_hpc.planner.batch.microbatch_costs import PricedReplica
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline, schedule_replica
 from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError, ScheduleRule
-from dynapipe_hpc.planner.schedule.update import iteration_ms
+from dynapipe_hpc.planner.schedule.simulate import iteration_ms
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,13 +8,11 @@ import numpy as np
 from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster, Link
-from dynapipe_hpc.planner.batch.objective import bottleneck_ms
-from dynapipe_hpc.planner.batch.order import orders
-from dynapipe_hpc.planner.batch.replicas import balance
+from dynapipe_hpc.planner.batch.order import balance, orders
+from dynapipe_hpc.planner.batch.price_windows import check_samples, price_windows
 from dynapipe_hpc.planner.batch.slice_rule import SliceRule
-from dynapipe_hpc.planner.batch.windows.price_windows import check_samples, price_windows
-from dynapipe_hpc.planner.batch.windows.slice_windows import with_slices
-from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
+from dynapipe_hpc.planner.batch.slice_windows import with_slices
+from dynapipe_hpc.planner.batch.window_table import WindowTable
 from dynapipe_hpc.planner.choose.choice import Choice, ReplicaScheduler
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, StageCosts
 from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, PassKind, Schedule
@@ -38,7 +36,7 @@ class ForwardWindows:
         ordered, *_ = orders(samples, self.cost.is_encoder_decoder)
         table = self._windows(ordered)
         windows = table.split(self.cluster.n_replicas)
-        work_ms = bottleneck_ms(table.costs.take(table.cells_of(windows).astype(np.int64)))
+        work_ms = table.costs.take(table.cells_of(windows).astype(np.int64)).bottleneck_ms
         replicas = [windows[places] for places in balance(work_ms, self.cluster.n_replicas)]
         scheduler = ReplicaScheduler(self.cost, self.cluster, [forward_only])
         priced = [table.priced(replica) for replica in replicas]

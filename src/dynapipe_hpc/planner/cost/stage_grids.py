@@ -12,7 +12,13 @@ from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.part import LAYER
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.planner.cost.cost_model import SHARED, Cost, FloatArray, IntArray, StageCosts
-from dynapipe_hpc.planner.cost.interpolate import Interpolator, PairedCosts
+from dynapipe_hpc.planner.cost.interpolate import (
+    Interpolator,
+    PairedCosts,
+    Repaired,
+    make_monotone,
+    unrepaired,
+)
 from dynapipe_hpc.planner.cost.measured_axes import (
     NO_TARGET,
     ROW_TOKENS,
@@ -21,7 +27,6 @@ from dynapipe_hpc.planner.cost.measured_axes import (
     depends_on_targets,
     on_three_axes,
 )
-from dynapipe_hpc.planner.cost.monotone import Repaired, make_monotone, unrepaired
 from dynapipe_hpc.planner.cost.slice_costs import pair_ms_of_rows
 from dynapipe_hpc.planner.cost.stage_parts import StageKinds
 from dynapipe_hpc.planner.cost.table.profile_table import QUANTITIES, LayerProfile

@@ -10,6 +10,7 @@ from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.part import NOTHING
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, Shapes
+from dynapipe_hpc.planner.cost.interpolate import make_monotone
 from dynapipe_hpc.planner.cost.measured_axes import (
     NO_POINTS,
     Axes,
@@ -17,9 +18,8 @@ from dynapipe_hpc.planner.cost.measured_axes import (
     common_axes,
     on_three_axes,
 )
-from dynapipe_hpc.planner.cost.monotone import make_monotone
+from dynapipe_hpc.planner.cost.stage_parts import Tokens
 from dynapipe_hpc.planner.cost.table.profile_table import LayerProfile
-from dynapipe_hpc.planner.cost.tokens import Tokens
 
 
 class PlainBackward(NamedTuple):

@@ -14,7 +14,7 @@ from dynapipe_hpc.planner.batch.memory import activation_room_bytes, fits
 from dynapipe_hpc.planner.batch.row_length import padded, tokens_of
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, Shapes, StageCosts
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline
-from dynapipe_hpc.planner.schedule.update import extra_reduce_ms, iteration_ms
+from dynapipe_hpc.planner.schedule.simulate import extra_reduce_ms, iteration_ms
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,8 +16,7 @@ from dynapipe_hpc.planner.schedule.schedule_rule import (
     Schedule,
     ScheduleRule,
 )
-from dynapipe_hpc.planner.schedule.simulate import Timeline, simulate
-from dynapipe_hpc.planner.schedule.update import extra_reduce_ms, reduced_ms
+from dynapipe_hpc.planner.schedule.simulate import Timeline, extra_reduce_ms, reduced_ms, simulate
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,14 +21,13 @@ from dynapipe_hpc.data.microbatch import (
 )
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch import price_windows as rules
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError, fits
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
-from dynapipe_hpc.planner.batch.objective import bottleneck_ms
 from dynapipe_hpc.planner.batch.order import order_pairs, order_samples
+from dynapipe_hpc.planner.batch.price_windows import bundles, price_windows
 from dynapipe_hpc.planner.batch.row_length import RowLengths, padded_microbatch, row_lengths
-from dynapipe_hpc.planner.batch.windows import price_windows as rules
-from dynapipe_hpc.planner.batch.windows.price_windows import bundles, price_windows
-from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
+from dynapipe_hpc.planner.batch.window_table import WindowTable
 from dynapipe_hpc.planner.cost.cost_model import CostModel, Shapes, StageCosts
 
 
@@ -273,7 +272,7 @@ def test_windows_are_padded_to_their_longest_on_either_side(
         for first, size, mode in windows
     ]
     costs, cells = microbatch_costs(expected, cost), table.cells_of(np.array(windows, np.uint32))
-    bottlenecks_ms = bottleneck_ms(table.costs)
+    bottlenecks_ms = table.costs.bottleneck_ms
     np.testing.assert_array_equal(cells >= 0, fits(costs, np.full(2, float(room))))
     for window, cell, microbatch, own in zip(windows, cells, expected, costs.table, strict=True):
         if cell >= 0:

@@ -10,10 +10,9 @@ from tests.examples.a100_tables import SHAPES
 from tests.examples.measured_layers import linear_layer, linear_table
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.planner.cost.table.checksum import checksum_of
 from dynapipe_hpc.planner.cost.table.import_csv import import_csv
 from dynapipe_hpc.planner.cost.table.profile_file import read_table, write_table
-from dynapipe_hpc.planner.cost.table.profile_table import HALVES, QUANTITIES, LayerKey
+from dynapipe_hpc.planner.cost.table.profile_table import HALVES, QUANTITIES, LayerKey, checksum_of
 
 
 def test_a_table_reads_back_as_it_was_written(tmp_path: Path) -> None:

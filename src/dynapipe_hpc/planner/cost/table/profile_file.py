@@ -23,7 +23,6 @@ from dynapipe_hpc.data.stored_file import (
     stored_groups,
 )
 from dynapipe_hpc.plan.cluster import Link
-from dynapipe_hpc.planner.cost.table.checksum import checksum_of
 from dynapipe_hpc.planner.cost.table.profile_table import (
     HALVES,
     PADDED,
@@ -33,6 +32,7 @@ from dynapipe_hpc.planner.cost.table.profile_table import (
     LayerProfile,
     ProfileTable,
     UpdateProfile,
+    checksum_of,
 )
 
 LARGEST = 1e18

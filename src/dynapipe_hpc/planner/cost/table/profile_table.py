@@ -1,16 +1,20 @@
-"""Measured costs of single layers."""
+"""Measured costs of single layers: their table, its checksum, and text about it."""
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from dynapipe_hpc.architecture.model_shape import ModelShape
-from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.data.errors import InputError, printable, quoted
 from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray
+from dynapipe_hpc.planner.cost.interpolate import make_monotone
 
 PADDED = Layout.PADDED.text
 QUANTITIES = (
@@ -158,3 +162,82 @@ class ProfileTable:
     update: UpdateProfile
     link: Link | None  # connection between neighbouring ranks; None if it was not measured
     provenance: Mapping[str, str]
+
+
+def checksum_of(table: ProfileTable) -> str:
+    """BLAKE2b checksum, 8 bytes long, of a table's content, whatever its order."""
+    digest = hashlib.blake2b(digest_size=8)
+    facts = {
+        "model": dict(table.model),
+        "element_bytes": int(table.element_bytes),
+        "state_factor": float(table.state_factor),
+        "update": [float(value) for value in table.update],
+        "link": table.link and table.link.model_dump(),
+        "provenance": dict(table.provenance),
+    }
+    digest.update(_text(facts))
+    for key, layer in sorted(table.layers.items()):
+        names = {"parameter_bytes": float(layer.parameter_bytes), "grids": [*layer.grids]}
+        place = key._asdict()
+        if key.layout == PADDED:
+            del place["layout"]  # as tables of version 1 know none
+        digest.update(_text({**place, **names}))
+        for axis in layer.axes:
+            digest.update(np.ascontiguousarray(axis, "<i8").data)
+        for grid in layer.grids.values():
+            digest.update(np.ascontiguousarray(grid, "<f8").data)
+        for times in layer.pair_times.values():
+            digest.update(np.ascontiguousarray(times, "<f8").data)
+    return digest.hexdigest()
+
+
+def _text(facts: dict[str, object]) -> bytes:
+    return json.dumps(facts, sort_keys=True, default=str).encode()
+
+
+_SHOWN = (
+    ("source", "created"),
+    ("ranks", "threads", "device", "processor", "dtype", "zero_stage", "host"),
+    ("attention", "torch", "dynapipe-hpc"),
+)
+
+
+def describe_table(table: ProfileTable, path: Path) -> str:
+    """Description of a table: model, machine, range, and how much noise made costs decrease."""
+    model = ", ".join(f"{name} {value}" for name, value in table.model.items() if name != SETTINGS)
+    layers = [_describe(key, layer) for key, layer in table.layers.items()]
+    return "\n".join([f"{path}: costs of {model}", *_circumstances(table), *layers, *_rest(table)])
+
+
+def _circumstances(table: ProfileTable) -> Iterator[str]:
+    facts = table.provenance
+    lines = ([f"{name} {facts[name]}" for name in names if name in facts] for names in _SHOWN)
+    yield from (f"  {printable(', '.join(line))}" for line in lines if line)
+
+
+def _describe(key: LayerKey, layer: LayerProfile) -> str:
+    points = int(np.isfinite(layer.forward_ms).sum())
+    repaired = [make_monotone(layer.grid(quantity)).n_changed for quantity in QUANTITIES]
+    ranges = " x ".join(f"{axis[0]}..{axis[-1]}" for axis in layer.axes)
+    work_ms = layer.forward_ms + layer.backward_ms
+    halves = "" if layer.input_ms is None else ", backward passes in halves, too"
+    return (
+        f"  {key}: {points} points of {ranges}, {np.nanmin(work_ms):.3g} to "
+        f"{np.nanmax(work_ms):.3g} ms{halves}; "
+        f"{sum(repaired) / len(QUANTITIES) / points:.1%} repaired"
+    )
+
+
+def _rest(table: ProfileTable) -> list[str]:
+    update = table.update
+    lines = [
+        f"  update: {1e6 * update.optimizer_ms_per_byte:.3g} ms per MB of weights, "
+        f"{1e6 * update.reduce_ms_per_byte:.3g} ms to add it up over replicas"
+    ]
+    if not any(layer.input_ms is not None for layer in table.layers.values()):
+        lines.append("  halves of backward passes: not measured, so estimated where plans split")
+    if table.link is not None:
+        lines.append(
+            f"  link: {table.link.latency_ms:.3g} ms + {table.link.bytes_per_ms / 1e6:.3g} GB/s"
+        )
+    return lines

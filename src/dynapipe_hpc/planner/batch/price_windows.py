@@ -18,7 +18,6 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes, misfit_error
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
-from dynapipe_hpc.planner.batch.objective import bottleneck_ms
 from dynapipe_hpc.planner.batch.packed_shapes import packed_microbatch, packed_rows
 from dynapipe_hpc.planner.batch.row_length import (
     ROW_MULTIPLE,
@@ -28,7 +27,7 @@ from dynapipe_hpc.planner.batch.row_length import (
     padded,
     preferences_of,
 )
-from dynapipe_hpc.planner.batch.windows.window_table import WindowTable
+from dynapipe_hpc.planner.batch.window_table import WindowTable
 from dynapipe_hpc.planner.cost.cost_model import (
     CostModel,
     FloatArray,
@@ -248,7 +247,7 @@ def _most_tokens(
         for n_documents, n_inputs, n_pairs, n_targets, n_target_pairs in shared.tolist()
     ]
     costs = cost.stage_costs(Shapes(*np.array(rows).T.copy()), cost.recompute_modes[0])
-    each_ms = bottleneck_ms(costs) / shares
+    each_ms = costs.bottleneck_ms / shares
     is_dear = np.append(~(each_ms[1:] < CHEAPER * each_ms[:-1]), True)
     return float(max(shares[is_dear.argmax()] * both.sum(), 2 * both.max(), token_multiple))
 

@@ -13,7 +13,6 @@ from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, MicroBatch, Padd
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.planner.batch.memory import BoolArray
 from dynapipe_hpc.planner.batch.microbatch_costs import PricedReplica
-from dynapipe_hpc.planner.batch.objective import bottleneck_ms, fill_ms
 from dynapipe_hpc.planner.batch.packed_shapes import packed_microbatch
 from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
 from dynapipe_hpc.planner.batch.slice_rule import Cut
@@ -78,7 +77,7 @@ class WindowTable:
 
     def split(self, n_replicas: int) -> npt.NDArray[np.uint32]:
         """Windows of the split that ends first, see split_samples.hpp; rows as in `cells_of`."""
-        work_ms, others_ms = bottleneck_ms(self.costs), fill_ms(self.costs)
+        work_ms, others_ms = self.costs.bottleneck_ms, self.costs.fill_ms
         return _kernels.split_windows(self.kernel_costs, work_ms, others_ms, n_replicas)
 
     @property

@@ -13,7 +13,7 @@ from dynapipe_hpc.planner.batch.microbatch_costs import with_slice_memory
 from dynapipe_hpc.planner.batch.packed_shapes import sliced_shapes
 from dynapipe_hpc.planner.batch.row_length import padded
 from dynapipe_hpc.planner.batch.slice_rule import Cut, SliceRule
-from dynapipe_hpc.planner.batch.windows.window_table import SliceCells, WindowTable
+from dynapipe_hpc.planner.batch.window_table import SliceCells, WindowTable
 from dynapipe_hpc.planner.cost.cost_model import (
     SHARED,
     Cost,
