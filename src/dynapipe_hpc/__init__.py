@@ -90,7 +90,7 @@ _HOME = {
     "Sample": "data.sample",
     "T5Shape": "architecture.t5",
     "check_plans": "plan.check",
-    "format_plans": "plan.text",
+    "format_plans": "plan.rank_plan",
     "plan_iteration": "planner.plan_iteration",
     "read_cost_table": "planner.cost.from_config",
     "simulate": "planner.schedule.simulate",

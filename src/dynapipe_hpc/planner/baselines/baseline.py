@@ -201,7 +201,7 @@ def balanced_groups(work: FloatArray, n_groups: int) -> list[list[int]]:
     """Groups items by the largest differencing method, then exchanges items to improve the groups.
 
     Returns per group its items, ascending. Raises `TooFewMicroBatchesError`: There are fewer items
-    than groups. Source: `planner.batch.replicas.balance`; the refinement by swaps as in prime-rl.
+    than groups. Source: `planner.batch.order.balance`; the refinement by swaps as in prime-rl.
     """
     return lower_by_swaps(work, balance(work, n_groups))
 
