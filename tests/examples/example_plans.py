@@ -90,19 +90,15 @@ def n_microbatches_of(schedule: Schedule) -> int:
 
 
 @st.composite
-def drawn_schedules(
-    draw: st.DrawFn, may_split: bool = True, may_evaluate: bool = False, groups: Groups = ()
-) -> Schedule:
+def drawn_schedules(draw: st.DrawFn) -> Schedule:
     """Any order in which up to 5 micro-batches can pass through up to 4 stages."""
-    least_microbatches = max([0, *(i for group in groups for i in group)]) + 1
-    n_stages, n_microbatches = draw(st.integers(1, 4)), draw(st.integers(least_microbatches, 5))
-    least, most = 1 if may_evaluate else 2, 3 if may_split else 2
-    kinds = tuple(PassKind)[: draw(st.integers(least, most))]
+    n_stages, n_microbatches = draw(st.integers(1, 4)), draw(st.integers(1, 5))
+    kinds = tuple(PassKind)[: draw(st.integers(1, len(PassKind)))]
     passes = [Pass(kind, i) for kind in kinds for i in range(n_microbatches)]
     open_ = [(stage, pass_) for stage in range(n_stages) for pass_ in passes]
     done: list[StagePass] = []
     while open_:
-        ready = [p for p in open_ if all(q in done for q in inputs_of(*p, n_stages, groups))]
+        ready = [p for p in open_ if all(q in done for q in inputs_of(*p, n_stages))]
         done.append(draw(st.sampled_from(ready)))
         open_.remove(done[-1])
     return schedule_of([p for at, p in done if at == s] for s in range(n_stages))

@@ -32,10 +32,10 @@ ROW_TOKENS = np.array([16, 32, 64])
 PER_TOKEN = {STAGE: 0.0, LAYER: 1.0, EMBEDDING: 0.5, HEAD: 3.0}
 
 
-def linear_grid(per_token: float, max_tokens: int = 256) -> FloatArray:
-    """Proportional to padded tokens, and NaN beyond `max_tokens`."""
+def linear_grid(per_token: float) -> FloatArray:
+    """Proportional to padded tokens, and NaN beyond 256."""
     tokens = np.outer(ROWS, ROW_TOKENS).astype(np.float64)
-    tokens[tokens > max_tokens] = np.nan
+    tokens[tokens > 256] = np.nan
     return per_token * tokens
 
 

@@ -106,11 +106,9 @@ PAIRS = [
 ]
 
 
-def write_pairs(
-    path: Path, pairs: Sequence[TokenPair] = PAIRS, vocab_size: int = 10, *, has_start: bool = True
-) -> Path:
+def write_pairs(path: Path, pairs: Sequence[TokenPair] = PAIRS, vocab_size: int = 10) -> Path:
     """Writes a dataset of pairs."""
-    of_pairs = replace(header(vocab_size, has_start=has_start), has_pairs=True)
+    of_pairs = replace(header(vocab_size), has_pairs=True)
     with DatasetWriter.create(path, of_pairs) as writer:
         writer.append(
             TokenBlock.from_samples(

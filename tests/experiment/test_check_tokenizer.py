@@ -33,11 +33,11 @@ def model(tmp_path: Path) -> Path:
     return folder
 
 
-def preprocessed(folder: Path, *options: str, name: str = "corpus.h5") -> Path:
+def preprocessed(folder: Path, *options: str) -> Path:
     """A dataset in a folder."""
     lines = [json.dumps({"inputs": "word word", "targets": "word"})] * 20
     (folder / "corpus.jsonl").write_text("\n".join(lines))
-    output = folder / name
+    output = folder / "corpus.h5"
     arguments = [str(folder / "corpus.jsonl"), str(output), "--workers", "1", *options]
     assert main(["preprocess", *arguments]) == 0
     return output

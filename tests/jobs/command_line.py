@@ -46,10 +46,10 @@ def finish(
 
 
 def finish_program(
-    folder: Path, n_ranks: int, program: str, *arguments: str, limit_s: float = 250
+    folder: Path, n_ranks: int, program: str, *arguments: str
 ) -> "subprocess.CompletedProcess[str]":
     """Runs a program in a folder on ranks of mpiexec, to the end."""
-    return _ended(_start(folder, n_ranks, sys.executable, "-c", program, *arguments), limit_s)
+    return _ended(_start(folder, n_ranks, sys.executable, "-c", program, *arguments), 250)
 
 
 def run_command(

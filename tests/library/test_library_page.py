@@ -77,9 +77,9 @@ def rank_time(rank: list[list[int]], lengths: list[int]) -> float:
     return sum(2 * (30 + work) for work in works if work)
 
 
-def rollouts(seed: int, n: int = 96) -> list[int]:
+def rollouts(seed: int) -> list[int]:
     random = np.random.default_rng(seed)
-    return [int(length) for length in random.lognormal(np.log(300), 0.9, n).clip(10, 2040)]
+    return [int(length) for length in random.lognormal(np.log(300), 0.9, 96).clip(10, 2040)]
 
 
 def longest_first(lengths: list[int], n_ranks: int) -> float:

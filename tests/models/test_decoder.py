@@ -106,10 +106,9 @@ def initial(
     layers: range = range(4),
     *,
     seed: int = 3,
-    dtype: torch.dtype = torch.float64,
 ) -> DecoderStage:
     first, last = layers.start == 0, layers.stop == shape.n_layers
-    return DecoderStage(shape, layers, first=first, last=last, seed=seed, dtype=dtype)
+    return DecoderStage(shape, layers, first=first, last=last, seed=seed, dtype=torch.float64)
 
 
 @every_shape

@@ -187,8 +187,8 @@ def _few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(summary, "MAX_KEPT", MOST)
 
 
-def long_run(first: int = 0) -> Iterator[IterationRecord]:
-    for k in range(first, N_ITERATIONS):
+def long_run() -> Iterator[IterationRecord]:
+    for k in range(N_ITERATIONS):
         yield record(k, waited_ms=float(k), measured_peak_bytes=10**9 if k == 777 else 1)
 
 

@@ -168,9 +168,6 @@ def test_activations_are_kept_from_a_forward_pass_to_the_last_of_its_backward_pa
     assert [bar.kept_bytes for bar in timeline.measured] == [10, 17, 17, 17, 10, 0, None]
 
 
-KINDS_OF_PASSES = {"forward", "backward", "update", "transfer", "wait"}
-
-
 def example(iteration: int) -> IterationTimeline:
     shares = PassShares(WorkShares(0.9, 0.1, 0.0, 0.0), WorkShares(0.6, 0.1, 0.0, 0.3))
     return timeline_of(example_plans(iteration), example_traces(iteration), [[shares]] * 2)
@@ -181,12 +178,6 @@ def written(path: Path, n_iterations: int) -> TraceFile:
     for iteration in range(n_iterations):
         trace.add(example(iteration))
     return trace
-
-
-def as_lines(path: Path) -> list[str]:
-    """Every line as an array."""
-    lines = path.read_text().splitlines()[:-1]
-    return [f"[{line.lstrip('[,')}]" for line in lines]
 
 
 def events(folder: Path) -> list[dict[str, Any]]:

@@ -171,9 +171,9 @@ BYTES = Recipe(Tokenizer())
 ONE = PreprocessOptions(n_workers=1)
 
 
-def write_lines(path: Path, n_lines: int, task: str = "t") -> Path:
+def write_lines(path: Path, n_lines: int) -> Path:
     records = (
-        {"inputs": f"{path.stem} {i}", "targets": "x" * (i % 7 + 1), "task": task}
+        {"inputs": f"{path.stem} {i}", "targets": "x" * (i % 7 + 1), "task": "t"}
         for i in range(n_lines)
     )
     path.write_text("".join(json.dumps(record) + "\n" for record in records))

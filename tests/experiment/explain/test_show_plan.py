@@ -17,7 +17,6 @@ from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.baselines.config import NaivePaddingConfig
 from dynapipe_hpc.planner.batch.config import DynamicConfig
 from dynapipe_hpc.planner.choose.choice import Candidate, Choice
-from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.schedule.adaptive import adaptive
 from dynapipe_hpc.planner.schedule.cyclic import cyclic
 from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline
@@ -29,12 +28,6 @@ def on_samples(folder: Path) -> ExperimentConfig:
     config = tiny_experiment(n_stages=2)
     data = config.data.model_copy(update={"dataset": str(folder / "samples.h5")})
     return config.model_copy(update={"data": data})
-
-
-def measured(config: ExperimentConfig, path: Path) -> ExperimentConfig:
-    cost = ProfiledConfig(path=path)
-    planner = config.planner.model_copy(update={"cost": cost})
-    return config.model_copy(update={"planner": planner})
 
 
 def shown_plan(config: ExperimentConfig) -> str:

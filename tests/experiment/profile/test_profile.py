@@ -34,7 +34,6 @@ CONFIG = tiny_experiment(n_stages=2)
 
 
 GRID = ProfileGrid.from_config(CONFIG, max_tokens=64)
-CLUSTER = CONFIG.cluster.model_dump()
 
 
 def measured(config: ExperimentConfig) -> ProfileTable:

@@ -1,5 +1,4 @@
 import time
-from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
@@ -18,8 +17,6 @@ from dynapipe_hpc.experiment.run.plans import Plans
 from dynapipe_hpc.experiment.run.rank import Rank
 from dynapipe_hpc.experiment.run.run_log import RunLog
 from dynapipe_hpc.experiment.run_lock import RunLock
-
-Change = Callable[[], None]
 
 
 def has_ended(thread: Thread, within_s: float) -> bool:

@@ -27,10 +27,10 @@ LENGTHS = (5, 1, 9, 3, 4, 8)
 HEADS, KEY_HEADS, SIZE = 4, 2, 3
 
 
-def random_row(n_tokens: int, rows: int = 1) -> list[Tensor]:
+def random_row(n_tokens: int) -> list[Tensor]:
     """Queries, keys and values, which need gradients."""
     stream = torch.Generator().manual_seed(3)
-    sizes = [(rows, heads, n_tokens, SIZE) for heads in (HEADS, KEY_HEADS, KEY_HEADS)]
+    sizes = [(1, heads, n_tokens, SIZE) for heads in (HEADS, KEY_HEADS, KEY_HEADS)]
     return [
         torch.randn(size, generator=stream, dtype=torch.float64, requires_grad=True)
         for size in sizes

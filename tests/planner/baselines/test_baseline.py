@@ -137,8 +137,8 @@ def chooser_of(choice: RecomputeChoice, memory_bytes: int, effort: int = 0) -> C
     )
 
 
-def choose(choice: RecomputeChoice, memory_bytes: int, lengths: Sequence[int] = LENGTHS) -> Choice:
-    return chooser_of(choice, memory_bytes).choose(samples_of(lengths))
+def choose(choice: RecomputeChoice, memory_bytes: int) -> Choice:
+    return chooser_of(choice, memory_bytes).choose(samples_of(LENGTHS))
 
 
 def modes_of(choice: Choice) -> set[Recompute]:

@@ -193,7 +193,7 @@ def test_a_receive_comes_before_the_pass_that_runs_when_the_tensor_is_produced()
     check_plans(plans)
 
 
-@given(drawn_schedules(may_evaluate=True))
+@given(drawn_schedules())
 def test_passes_that_end_together_come_behind_those_they_depend_on(schedule: Schedule) -> None:
     check_plans(placed(schedule, [[0.0] * len(row) for row in schedule.passes]))
 
@@ -206,7 +206,7 @@ def test_an_order_with_a_deadlock_is_refused() -> None:
 
 @given(st.data())
 def test_the_kernel_places_as_one_by_one(data: st.DataObject) -> None:
-    schedule = data.draw(drawn_schedules(may_evaluate=True))
+    schedule = data.draw(drawn_schedules())
     timeline = data.draw(drawn_timelines(schedule))
     peers = [3 * stage + 5 for stage in range(len(schedule.passes))]
     one_by_one = place_one_by_one(schedule, timeline, peers)

@@ -1,6 +1,7 @@
 """Costs from measured tables, of one side and of two."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,6 @@ from tests.examples.measured_layers import (
     with_packed,
 )
 from tests.examples.published_plans import LINK, Published, published_plans, static_share
-from tests.examples.repaired_share import repaired_share
 
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.architecture.transformers import TransformersShape
@@ -132,6 +132,12 @@ def test_every_stage_reduces_its_own_weights_and_waits_for_the_step_of_the_large
     cost = profiled_cost(linear_table(), SHAPE, EQUAL, cluster, config=CONFIG)
     assert cost.reduce_ms.tolist() == [400 * per_byte, 300 * per_byte, 400 * per_byte]
     assert cost.step_ms == 400 * 0.25
+
+
+def repaired_share(cost: CostModel) -> float:
+    percent = re.search(r"noise repaired in ([0-9.]+) %", cost.describe())
+    assert percent
+    return float(percent[1]) / 100
 
 
 def test_noise_is_repaired_and_its_share_told() -> None:

@@ -130,10 +130,10 @@ def test_reductions_follow_the_passes_of_every_stage_and_slow_replicas_stretch_b
 
 
 def find_in_two_samples(
-    slowness: FloatArray, cell: int = 0, reduce_ms: tuple[float, float] = (0.0, 0.0)
+    slowness: FloatArray, reduce_ms: tuple[float, float] = (0.0, 0.0)
 ) -> list[_kernels.FoundPlan]:
     """Plans of two samples that may run alone or together, all alike."""
-    windows = (np.full(2, cell, np.int32), np.array([[[0, 2]]]), np.zeros(2, np.int32))
+    windows = (np.zeros(2, np.int32), np.array([[[0, 2]]]), np.zeros(2, np.int32))
     costs = _kernels.WindowCosts(_kernels.CostTable(np.ones((1, 2, len(Cost)))), *windows)
     link, reductions = _kernels.Link(0.0, 1.0, True), np.array(reduce_ms)
     (found,) = _kernels.find_plans(
