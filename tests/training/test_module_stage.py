@@ -25,6 +25,7 @@ from dynapipe_hpc.training.collectives import SingleRankCollectives
 SAMPLES = random_samples(1)
 BATCH = padded(SAMPLES)
 TWO_STAGES = Cluster(n_stages=2, device_memory_bytes=1)
+FOUR_STAGES = Cluster(n_stages=4, device_memory_bytes=1)
 
 
 def rank_of(stage: int) -> Rank:
@@ -36,11 +37,38 @@ def rank_of(stage: int) -> Rank:
 every_mode = pytest.mark.parametrize("mode", Recompute, ids=lambda mode: mode.text)
 
 
+# Per position of a layer: hidden (h), inner (f), two numbers of each norm, one per head.
+# Kept by the layer besides what it hands on: normed hidden twice, queries, keys, values and
+# mixed, hidden between the halves; and the two sides of the GELU.
+H, F, HEADS = SHAPE.hidden_size, SHAPE.ffn_size, SHAPE.n_heads
+NORM = 2
+ATTENTION = H + NORM + 3 * H + H + HEADS
+FEED_FORWARD = H + H + NORM + 2 * F
+
+
+@pytest.mark.parametrize(
+    ("mode", "kept_by_a_layer"),
+    [
+        (Recompute.NONE, ATTENTION + FEED_FORWARD),
+        (Recompute.SELECTIVE, FEED_FORWARD),
+        (Recompute.FULL, 0),
+    ],
+)
+def test_a_stage_keeps_what_its_mode_does_not_recompute(
+    mode: Recompute, kept_by_a_layer: int
+) -> None:
+    rank = make_rank(FOUR_STAGES, 1, SingleRankCollectives())
+    rank.stage.load(0, replace(BATCH, recompute=mode))
+    rank.stage.forward(0, torch.ones(15, 24, H, dtype=torch.float64))
+    numbers = H + kept_by_a_layer + H  # received, kept, handed on
+    assert rank.stage.finish_iteration().peak_bytes == 8 * 15 * 24 * numbers
+
+
 @every_mode
 @pytest.mark.parametrize("whole", [BATCH, packed(SAMPLES)], ids=lambda batch: batch.layout.text)
 def test_recomputing_does_not_change_a_bit(whole: MicroBatch, mode: Recompute) -> None:
     ranks = [rank_of(1), rank_of(1)]
-    activation = torch.ones(whole.n_rows, whole.row_tokens, 16, dtype=torch.float64)
+    activation = torch.ones(whole.n_rows, whole.row_tokens, H, dtype=torch.float64)
     sent = []
     for rank, batch in zip(ranks, (whole, replace(whole, recompute=mode)), strict=True):
         rank.stage.load(0, batch)
