@@ -5,6 +5,8 @@ from itertools import pairwise, permutations, product
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.examples.equal_shares import equal_shares
 from tests.examples.linear_cost import changed, linear_cost, packed_apart, samples_of
 from tests.examples.measured_layers import T5_SHAPE
@@ -94,6 +96,35 @@ def every_plan(samples: Sequence[Sample], n_replicas: int) -> Iterator[Replicas]
                     replicas[owner].append(microbatch)
                 if all(replicas):
                     yield replicas
+
+
+lengths_of_samples = st.lists(st.integers(1, 200), min_size=4, max_size=30)
+
+
+@given(
+    lengths_of_samples,
+    st.integers(1, 4),
+    st.integers(0, 3),
+    st.booleans(),
+    st.sampled_from([(), (2.0, 8.0), (8.0, 2.0)]),
+)
+def test_every_sample_is_in_the_plan_and_no_replica_is_empty(
+    lengths: list[int],
+    n_replicas: int,
+    seed: int,
+    split_backward: bool,
+    weights_ms: tuple[float, ...],
+) -> None:
+    samples, cluster = samples_of(lengths), cluster_of(n_replicas)
+    cost = linear_cost((1.0, 2.0), (0.02, 0.03), weights_ms=weights_ms)
+    found = find(samples, cluster, 6_250, seed=seed, cost=cost, split_backward=split_backward)
+    for best, best_ms in found:
+        kept = sorted(i for replica in best for m in replica for i in m.sample_ids)
+        assert kept == list(range(len(lengths)))
+        assert all(best)
+        simulated_ms = makespan_ms(best, cluster, cost, split_backward=split_backward)
+        assert simulated_ms == pytest.approx(best_ms, rel=1e-12)
+    assert [ms for _, ms in found] == sorted((ms for _, ms in found), reverse=True)
 
 
 @pytest.mark.parametrize(
