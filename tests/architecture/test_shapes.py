@@ -1,6 +1,7 @@
 """Shapes of models and their placement."""
 
 import pytest
+from tests.examples.training_case import SHAPE
 
 from dynapipe_hpc.architecture.families import shape_from_values
 from dynapipe_hpc.architecture.placement import Placement
@@ -55,6 +56,13 @@ def test_stages_in_the_middle_take_the_remainder_first(
     placement = Placement.equal_shares(n_layers, n_stages)
     assert placement.layers_per_stage == expected
     assert (placement.n_layers, placement.n_stages) == (n_layers, n_stages)
+
+
+def test_the_ends_of_a_gpt_hold_its_embedding_and_its_head() -> None:
+    assert Placement((3, 1)).parts(SHAPE) == [
+        {"layer": 3, "embedding": 1, "head": 0},
+        {"layer": 1, "embedding": 0, "head": 1},
+    ]
 
 
 LONG = {"type": "longrope", "short_factor": [1], "long_factor": [3]}
