@@ -159,7 +159,8 @@ class DatasetFile:
                 f"sample {lacking.argmax()} is a preference pair with an empty prompt and no start "
                 "token, so that nothing predicts the first token of its answers"
             )
-        check_spans(self.spans, inputs + self._n_read_only(1), inputs + targets)
+        n_tokens = inputs + targets
+        check_spans(self.spans, n_tokens - self.target_lengths, n_tokens)
 
     def __enter__(self) -> Self:
         return self
@@ -193,14 +194,12 @@ class DatasetFile:
     @property
     def input_lengths(self) -> Lengths:
         """Number of input tokens of every sample, shape (n_samples,)."""
-        lengths: Lengths = np.diff(self._offsets[:, 0]) - self._n_read_only(0)
-        return lengths
+        return self._lengths_of(0)
 
     @property
     def target_lengths(self) -> Lengths:
         """Number of target tokens of every sample, >= 1, shape (n_samples,)."""
-        lengths: Lengths = np.diff(self._offsets[:, 1]) - self._n_read_only(1)
-        return lengths
+        return self._lengths_of(1)
 
     @property
     def rejected_lengths(self) -> Lengths:
@@ -209,10 +208,11 @@ class DatasetFile:
             return np.zeros(self.n_samples, np.int64)
         return np.diff(self._offsets[:, 2])
 
-    def _n_read_only(self, part: int) -> Lengths:
-        begins_here = (np.diff(self._offsets[:, 0]) > 0) == (part == 0)
-        n_tokens: Lengths = begins_here.astype(np.int64) * (self.start_id is None)
-        return n_tokens
+    def _lengths_of(self, part: int) -> Lengths:
+        lengths: Lengths = np.diff(self._offsets[:, part])
+        if self.start_id is None:  # the first token of a sample is only read
+            lengths -= (np.diff(self._offsets[:, 0]) > 0) == (part == 0)
+        return lengths
 
     @property
     def n_tokens(self) -> int:

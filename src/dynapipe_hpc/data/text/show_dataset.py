@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import groupby, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -56,13 +57,9 @@ def _lines(
     counts = f"{len(tokens):,} tokens, {np.count_nonzero(uses):,} of them trained"
     yield f"sample {number:,} of task {escaped(task, keep='')}: {counts}"
     width = max(len(_USES[use]) for use in set(uses.tolist()) | {_TRAINED})
-    for use, group in groupby(zip(uses.tolist(), tokens.tolist(), strict=True), _first):
+    for use, group in groupby(zip(uses.tolist(), tokens.tolist(), strict=True), itemgetter(0)):
         text = _text([token for _, token in group], dataset, tokenizer)
         yield f"  {_USES[use]:{width}}  {escaped(text, keep='')}"
-
-
-def _first(pair: tuple[int, int]) -> int:
-    return pair[0]
 
 
 def _samples(dataset: DatasetFile) -> Iterator[_Shown]:
