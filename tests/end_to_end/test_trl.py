@@ -145,7 +145,7 @@ def our_loss(
         dict(enumerate(samples)),
         dict.fromkeys(range(len(samples)), 1 / len(samples)),
         Reader(pairs),
-        None,
+        0,
     )
     batch = module.collate(packed_pairs(samples), tokens)
     objective = PreferenceLoss(config, references)

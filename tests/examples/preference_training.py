@@ -117,7 +117,9 @@ class Answer:
 def answer_log_prob(module: StageOfFamily, answer: Answer, start_id: int = START_ID) -> Tensor:
     """Sum of the log-probabilities of an answer's tokens."""
     sample = Sample(0, len(answer.prompt), len(answer.answer))
-    tokens = IterationTokens({0: sample}, {0: 1.0}, answer, start_id)
+    tokens = IterationTokens(
+        {0: sample}, {0: 1.0}, lambda sample: answer(sample)._replace(start=start_id), start_id
+    )
     batch = module.collate(PaddedRows((0,), sample.tokens), tokens)
     losses = module.run(None, batch, Recompute.NONE)
     return -losses[0, len(answer.prompt) : sample.tokens].sum()

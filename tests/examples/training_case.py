@@ -111,7 +111,7 @@ class RandomTokens:
             np.random.default_rng((sample.sample_id, part)).integers(0, 30, n)
             for part, n in enumerate(counts)
         )
-        return SampleTokens(inputs, targets, rejected, sample.sample_id)
+        return SampleTokens(inputs, targets, rejected, START_ID)
 
 
 def random_samples(seed: int, n: int = 15) -> list[Sample]:

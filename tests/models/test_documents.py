@@ -110,7 +110,7 @@ class CountingTokens:
     def __call__(self, sample: Sample) -> SampleTokens:
         numbers = np.arange(10, dtype=np.uint16) + np.uint16(10 * sample.sample_id)
         targets = numbers[5 : 5 + sample.target_tokens]
-        return SampleTokens(numbers[: sample.input_tokens], targets, numbers[:0], sample.sample_id)
+        return SampleTokens(numbers[: sample.input_tokens], targets, numbers[:0], START)
 
 
 SAMPLES = {s.sample_id: s for s in (Sample(1, 2, 1), Sample(2, 0, 2), Sample(3, 1, 1))}

@@ -109,7 +109,8 @@ def test_losses_and_gradients_are_those_of_transformers(shape: ModelShape) -> No
     torch.autograd.backward(expected)
     assert not any(left)
 
-    tokens = IterationTokens({17: SAMPLE}, {17: 1.0}, RandomTokens(), START, iteration=ITERATION)
+    read = RandomTokens()(SAMPLE)._replace(start=START)
+    tokens = IterationTokens({17: SAMPLE}, {17: 1.0}, lambda _: read, START, iteration=ITERATION)
     is_t5 = shape.family == "t5"
     rows = PaddedRows((17,), 9 if is_t5 else 15, target_tokens=6 if is_t5 else 0)
     loss = run_stage(ours, None, ours.collate(rows, tokens), Recompute.SELECTIVE)

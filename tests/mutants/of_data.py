@@ -66,7 +66,7 @@ DATA = (
         ("(dataset.spans.lengths > 0) | is_pair", "dataset.spans.lengths > 0",
          "a prompt loses its end", "a_pair_is_cut_or_left_out_as_one")),
     *of("experiment/run/rank.py", "tests/experiment/rank/test_assemble.py",
-        ("dataset.start_id,\n", "0,\n", "start token 0"),
+        ("dataset.start_id or 0,\n", "0,\n", "padding is token 0"),
         ("config.training.loss_weighting", '"token"', "loss_weighting ignored"),
         ("trained=trained_tokens_of(dataset, config.data, predicts_inputs=predicts_inputs),\n",
          "\n", "data.loss_on is ignored")),

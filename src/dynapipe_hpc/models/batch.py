@@ -136,21 +136,16 @@ class IterationTokens:
     """Tokens of the samples of an iteration's global batch, and their weights in the loss.
 
     `weights`: Weight in the loss of each trained token of a sample, by sample id; for a preference
-    pair, of the pair. `start_id`: Start token of every sample; None if each has its own.
+    pair, of the pair. `padding_id`: Token of padding, and the start token of targets.
     `iteration`: Iteration of training, on which dropout depends; None to drop nothing.
     """
 
     samples: Mapping[int, Sample]
     weights: Mapping[int, float]
     read: TokenReader
-    start_id: int | None
+    padding_id: int
     trained: TrainedTokens = TARGETS
     iteration: int | None = None
-
-    @property
-    def padding_id(self) -> int:
-        """Token of padding: the start token or, without one, an arbitrary token."""
-        return self.start_id or 0
 
     def loss_weights(self, sample: Sample) -> npt.NDArray[np.float64]:
         """Weight in the loss of every token of a sample, input and target, shape (tokens,)."""
@@ -164,7 +159,6 @@ class IterationTokens:
         A rejected answer begins with the last token of the prompt, as the chosen one does.
         """
         inputs, targets, rejected, start = self.read(sample)
-        start = start if self.start_id is None else self.start_id
         text = np.concatenate([[start], inputs, targets])
         if not sample.is_pair:
             return text[:-1], text[1:]

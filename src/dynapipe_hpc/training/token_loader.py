@@ -46,14 +46,14 @@ class TokenLoader:
     def __init__(
         self,
         reader: TokenReader,
-        start_id: int | None,
+        padding_id: int,
         weighting: LossWeighting,
         collate: Collate,
         *,
         trained: TrainedTokens = TARGETS,
     ) -> None:
         """Reads from `reader`; `IterationTokens` and `token_weights` explain other arguments."""
-        self._tokens = IterationTokens({}, {}, reader, start_id, trained)
+        self._tokens = IterationTokens({}, {}, reader, padding_id, trained)
         self._weighting = weighting
         self._collate = collate
         self._ahead: dict[MicroBatch, Batch] = {}

@@ -368,4 +368,4 @@ def tokens_on_disk(sizes: Sequence[tuple[int, int]], vocab_size: int) -> Iterato
             weights = token_weights(samples, "token")
             by_id = dict(enumerate(samples))
             # As in training, so that dropout is measured.
-            yield IterationTokens(by_id, weights, dataset.read, dataset.start_id, iteration=0)
+            yield IterationTokens(by_id, weights, dataset.read, 0, iteration=0)

@@ -92,7 +92,7 @@ class Rank:
         predicts_inputs = not config.model.has_target_rows
         return TokenLoader(
             reader_of(dataset, config.data),
-            dataset.start_id,
+            dataset.start_id or 0,
             config.training.loss_weighting,
             self._collate,
             trained=trained_tokens_of(dataset, config.data, predicts_inputs=predicts_inputs),
