@@ -203,12 +203,16 @@ def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
     end_ids: set[int] = set()
     n_records = 0
     names = () if recipe.tokenizer.special_tokens else recipe.tokenizer.special_texts
-    for text, made in zip(texts, _tokenized(texts, recipe), strict=True):
-        if isinstance(made, InputError):
-            leave_out(text.number, made)
+    has_pairs = recipe.format.has_pairs
+    made = _marked([text.content for text in texts], recipe.tokenizer)
+    for text, marked in zip(texts, made, strict=True):
+        try:
+            found = _samples(marked, recipe, has_pairs=has_pairs)
+        except InputError as error:
+            leave_out(text.number, error)
             continue
         n_records += 1
-        samples += [(text.task, sample) for sample in made]
+        samples += [(text.task, sample) for sample in found]
         if isinstance(text.content, TurnSamples):
             notes.update(text.content.notes)
             for rendered in text.content.samples:
@@ -223,7 +227,7 @@ def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
         recipe.tokenizer.vocab_size,
         [sample.spans for _, sample in samples],
         end_ids,
-        rejected=[s.rejected for _, s in samples] if recipe.format.has_pairs else None,
+        rejected=[s.rejected for _, s in samples] if has_pairs else None,
     )
     return TokenizedLines(block, lines.n_bytes, n_records, tuple(bad), notes)
 
@@ -249,16 +253,6 @@ def _rendered(
         return TurnSamples(render_pair(chats, template), set())
     [chat] = chats
     return turn_samples(chat, template.apply(chat), recipe.turns)
-
-
-def _tokenized(texts: Sequence[_Text], recipe: Recipe) -> Iterator[list[TokenSample] | InputError]:
-    """Samples of all texts, in order; for a text with a bad sample, the error instead."""
-    has_pairs = recipe.format.has_pairs
-    for marked in _marked([text.content for text in texts], recipe.tokenizer):
-        try:
-            yield _samples(marked, recipe, has_pairs=has_pairs)
-        except InputError as error:
-            yield error
 
 
 def _marked(
