@@ -6,13 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reproduce import (
-    bound_gaps,
-    ingredients,
-    large_batches,
-    long_tails,
-    store_growth,
-)
+from reproduce import bound_gaps, ingredients, large_batches, long_tails, store_growth
 from reproduce.figure import Figure
 from reproduce.settings import tables_of
 from reproduce.studies import HERE, Study

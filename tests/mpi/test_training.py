@@ -27,11 +27,7 @@ from dynapipe_hpc.data.microbatch import Layout, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.executor.run import launch_plan
 from dynapipe_hpc.executor.transport import mpi
-from dynapipe_hpc.experiment.rank.channels import (
-    Channels,
-    open_channels,
-    open_torch_channels,
-)
+from dynapipe_hpc.experiment.rank.channels import Channels, open_channels, open_torch_channels
 from dynapipe_hpc.experiment.rank.devices import CPU, RankDevice
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.models.sharding.split import Split

@@ -17,12 +17,7 @@ from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.report.comparison import compare
 from dynapipe_hpc.report.html import write_page
 from dynapipe_hpc.report.lines_file import LinesFile
-from dynapipe_hpc.report.records import (
-    EvaluationRecord,
-    TaskLoss,
-    log_line,
-    metrics,
-)
+from dynapipe_hpc.report.records import EvaluationRecord, TaskLoss, log_line, metrics
 from dynapipe_hpc.report.run_folder import (
     RunFolder,
     evaluations_file,

@@ -15,12 +15,7 @@ from tests.jobs.tiny_experiment import tiny_experiment
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import Layout, PaddedRows, Recompute
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.run.plans import (
-    OnlineCosts,
-    SlowRanks,
-    StoppedError,
-    measured_passes,
-)
+from dynapipe_hpc.experiment.run.plans import OnlineCosts, SlowRanks, StoppedError, measured_passes
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import (
     BackwardInput,

@@ -11,13 +11,7 @@ from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import to_toml
-from dynapipe_hpc.experiment.study.predict import (
-    Outcome,
-    Variant,
-    Verdict,
-    predict,
-    variants,
-)
+from dynapipe_hpc.experiment.study.predict import Outcome, Variant, Verdict, predict, variants
 from dynapipe_hpc.experiment.study.tables import describe_tuning
 
 LENGTHS = (3, 30, 7, 12, 20, 5, 9, 28, 2, 15, 11, 6)

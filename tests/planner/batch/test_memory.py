@@ -7,9 +7,7 @@ from tests.examples.linear_cost import linear_cost, samples_of, split_samples
 
 from dynapipe_hpc.data.microbatch import MicroBatch, PaddedRows, Recompute
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.batch.memory import (
-    DoesNotFitError,
-)
+from dynapipe_hpc.planner.batch.memory import DoesNotFitError
 from dynapipe_hpc.planner.batch.order import (
     TooFewMicroBatchesError,
     balance_replicas,

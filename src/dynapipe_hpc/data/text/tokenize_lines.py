@@ -17,12 +17,7 @@ from typing import Any, NamedTuple
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.data.text.chat_template import ChatTemplate, Rendered
 from dynapipe_hpc.data.text.chat_turns import TurnSamples, start_of_turn, turn_samples
-from dynapipe_hpc.data.text.conversation import (
-    Conversation,
-    Texts,
-    check_no_context,
-    n_shared,
-)
+from dynapipe_hpc.data.text.conversation import Conversation, Texts, check_no_context, n_shared
 from dynapipe_hpc.data.text.open_lines import BYTE_ORDER_MARK, MAX_LINE_BYTES, Lines, TextPart
 from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.record_fields import RecordFormat, kind_of, texts_in

@@ -10,11 +10,7 @@ from typing import Self
 from dynapipe_hpc.experiment.config import EvaluationConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.run.iteration import QuietPeriod
-from dynapipe_hpc.experiment.run.resume import (
-    facts_of_run,
-    facts_of_start,
-    find_resume_point,
-)
+from dynapipe_hpc.experiment.run.resume import facts_of_run, facts_of_start, find_resume_point
 from dynapipe_hpc.experiment.run.run_log import RunLog
 from dynapipe_hpc.experiment.run_lock import RunLock
 from dynapipe_hpc.experiment.watch.rank_status import HANG

@@ -18,13 +18,7 @@ from dynapipe_hpc.experiment.run.iteration import QuietPeriod, TakenPlan
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.codec import decode, encode_plans
-from dynapipe_hpc.plan.instruction import (
-    Backward,
-    BackwardInput,
-    BackwardWeight,
-    Forward,
-    Load,
-)
+from dynapipe_hpc.plan.instruction import Backward, BackwardInput, BackwardWeight, Forward, Load
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray

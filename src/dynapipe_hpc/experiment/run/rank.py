@@ -16,12 +16,7 @@ from dynapipe_hpc.executor.run import IterationTrace, Progress, launch_plan
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.rank.channels import connect
-from dynapipe_hpc.experiment.rank.devices import (
-    RankDevice,
-    build_module,
-    clock_of,
-    reserve_memory,
-)
+from dynapipe_hpc.experiment.rank.devices import RankDevice, build_module, clock_of, reserve_memory
 from dynapipe_hpc.experiment.run.iteration import TakenPlan
 from dynapipe_hpc.experiment.run.plans import Plans, check_same_plans
 from dynapipe_hpc.experiment.run.resume import ResumePoint, check_share

@@ -16,12 +16,7 @@ from dynapipe_hpc.executor.clock import Clock, HostClock
 from dynapipe_hpc.executor.describe_step import peer_of, shape_of
 from dynapipe_hpc.executor.run import Progress
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.instruction import (
-    ReduceGradients,
-    StepOptimizer,
-    WaitReceive,
-    WaitSend,
-)
+from dynapipe_hpc.plan.instruction import ReduceGradients, StepOptimizer, WaitReceive, WaitSend
 from dynapipe_hpc.plan.rank_plan import RankPlan, symbol
 
 

@@ -11,11 +11,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.planner.baselines.config import (
-    BaselineConfig,
-    DensePackingConfig,
-    RowCountConfig,
-)
+from dynapipe_hpc.planner.baselines.config import BaselineConfig, DensePackingConfig, RowCountConfig
 from dynapipe_hpc.planner.baselines.padded_rows import (
     FEWER_TOKENS,
     Grouping,

@@ -28,13 +28,7 @@ from dynapipe_hpc.planner.batch.row_length import (
     preferences_of,
 )
 from dynapipe_hpc.planner.batch.window_table import WindowTable
-from dynapipe_hpc.planner.cost.cost_model import (
-    CostModel,
-    FloatArray,
-    IntArray,
-    Shapes,
-    StageCosts,
-)
+from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, IntArray, Shapes, StageCosts
 
 # Neighbouring samples of large batches stay together, in bundles:
 # docs/decisions/0028-large-batches-are-planned-in-bundles.md.

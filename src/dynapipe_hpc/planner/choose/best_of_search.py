@@ -12,11 +12,7 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes
 from dynapipe_hpc.planner.batch.order import TooFewMicroBatchesError, halved, orders
-from dynapipe_hpc.planner.batch.price_windows import (
-    PADDED_ONLY,
-    check_samples,
-    price_windows,
-)
+from dynapipe_hpc.planner.batch.price_windows import PADDED_ONLY, check_samples, price_windows
 from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
 from dynapipe_hpc.planner.batch.slice_rule import SliceRule, SliceSetting
 from dynapipe_hpc.planner.batch.slice_windows import with_slices
