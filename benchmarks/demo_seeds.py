@@ -120,8 +120,7 @@ def train_in_turn(
 ) -> list[dict[str, list[dict[str, float]]]]:
     """Trains on the first batches of every seed by every planner; the same ranks and weights.
 
-    Returns:
-        By seed and name of a variant, an entry per batch: real tokens and seconds.
+    Returns, by seed and name of a variant, an entry per batch: real tokens and seconds.
     """
     first, *_ = variants.values()
     placement = any_placement(first.config)

@@ -97,8 +97,7 @@ def _sizing(calls: Calls, name: str) -> Any:
 def measure(ranks_per_host: int = 0) -> Mapping[str, Step]:
     """Most calls of any rank, and median times, by step; all ranks together.
 
-    Args:
-        ranks_per_host: Number of ranks that count as being on one host; 0 for hosts as they are.
+    As many ranks as `ranks_per_host` count as being on one host; 0 for hosts as they are.
     """
     with counted_calls() as calls:
         found = iterate(calls, Job(MPI.COMM_WORLD), ranks_per_host)
