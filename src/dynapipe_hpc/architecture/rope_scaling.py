@@ -154,7 +154,7 @@ def short_tokens(values: Mapping[str, Any]) -> int | None:
 
 
 def plain_rotations(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with plain angles in place of "dynamic" ones, which equal them in all rows here."""
+    """Settings with plain angles for "dynamic" ones: no row here is long enough to differ."""
     plain = deepcopy(dict(values))
     for table in rotation_tables(plain):
         if rotation_type(table) == DYNAMIC:

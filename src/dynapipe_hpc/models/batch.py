@@ -99,7 +99,7 @@ class Batch(OnDevice):
         window: int | None = None,
         attend: Attend | None = None,
     ) -> Tensor:
-        """Attention of (rows, tokens, heads, head size) to what tokens see, of the same shape.
+        """Attention to what tokens see, shaped as `query`: (rows, tokens, heads, head size).
 
         `layer`: Number of the layer; a cache holds the keys and values of each layer apart.
         `scale`, `window` and `attend`: See `causal_attention`.

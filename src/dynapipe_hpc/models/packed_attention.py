@@ -188,11 +188,11 @@ def _split(
 def _attention_on_cpu(
     query: Tensor, keys: Tensor, values: Tensor, window: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The forward pass by torch's flash attention for CPUs: attended values, and sums of scores.
+    """The forward pass by torch's flash attention for CPUs: attended values, logsumexp of scores.
 
     Its causal attention needs equally many keys and queries, so earlier keys take a separate call,
     in which each query sees all of them. The two results are averaged, weighted by the exponentials
-    of their scores. If a window hides some keys from some queries, there is one call, with a mask.
+    of the latter. If a window hides some keys from some queries, there is one call, with a mask.
     """
     parts = [
         torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(

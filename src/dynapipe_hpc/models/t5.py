@@ -119,7 +119,7 @@ class AttentionMasks:
         return cls(groups.padding_masks(dtype), groups)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Attention to what is seen, of the shape of `query`; scores are not scaled.
+        """Attention to what is seen, shaped as `query`; scores are not scaled.
 
         `query`: What attends, shape (rows, heads, tokens, head size). `key`: What is attended to,
         shape (rows, heads, source tokens, head size).

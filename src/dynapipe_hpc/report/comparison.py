@@ -46,9 +46,9 @@ class Totals:
 class RunSummary:
     """A run in numbers; medians are over its steady iterations.
 
-    Of a run of more than `MAX_KEPT` iterations only every 2nd, 4th, ... is kept. `totals` are over
-    all iterations, `steady` over those after the warm-up; `ends_s` is the time spent in iterations
-    up to the end of each kept iteration.
+    Of a run of more than `MAX_KEPT` iterations every 2nd, or every 4th, ... is kept. `totals` are
+    over all iterations, `steady` over those after the warm-up; `ends_s` is the time spent in
+    iterations up to the end of each kept iteration.
     """
 
     name: str

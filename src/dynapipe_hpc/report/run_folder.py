@@ -130,7 +130,7 @@ def _counter(bar: Bar, offset_ms: float, *, measured: bool) -> Iterator[Event]:
 def _arrows(timeline: IterationTimeline, offset_ms: float) -> Iterator[Event]:
     """An arrow from the start of every transfer to the end of the receiver's wait for it.
 
-    Rank 2 waits by `a0<!` for what `a0>2` sends. Each rank measures from its own start of the
+    Rank 2's `a0<!` awaits `a0>2`, see `symbol`. Each rank measures from its own start of the
     iteration, so that a receive may seem to end before the send; such an arrow is left out.
     """
     waits = {(bar.rank, bar.label): bar for bar in timeline.measured if bar.kind is BarKind.WAIT}

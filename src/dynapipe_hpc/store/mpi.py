@@ -253,7 +253,7 @@ def _shortest_wait_ms(comm: MPI.Intracomm, owner: int, access: Access) -> float 
 def wait_for_quiet(
     comm: MPI.Intracomm, owner: int, access: Access, be_quiet: Callable[[], object]
 ) -> float:
-    """Longest of two accesses to a rank's memory while it does not call MPI, in ms, on all ranks.
+    """Time of two accesses to a rank's memory while it calls no MPI, in ms, on the slowest rank.
 
     Called by all ranks together; all except the owner access its memory.
     """

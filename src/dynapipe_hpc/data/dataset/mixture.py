@@ -164,7 +164,7 @@ class MixtureBatches(Batches):
         self._counts = [[0] * len(kept)]  # draws before each block that can be asked for
 
     def block(self, number: int) -> BatchBlock:
-        """A block of batches, empty after the last; where blocks end does not change batches."""
+        """A block of batches, empty after the last; batches are the same wherever blocks end."""
         counts, n_draws = self._counts[number], self._n_draws
         datasets = self._mixture.draws_after(counts, n_draws)
         while (block := self._block(counts, datasets)) is None:  # a batch takes more draws

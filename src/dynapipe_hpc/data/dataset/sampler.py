@@ -39,7 +39,7 @@ class Batches(ABC):
     samples_of_epoch: int | None = None
 
     def __init__(self, used: UsedTokens, budget: int, apart: int) -> None:
-        """Takes the samples, a budget of tokens, and least draws between two of one sample."""
+        """Takes the samples, a token budget, and how many draws a batch has without a repeat."""
         self._kept, self._lengths = used.kept, used.lengths
         self._budget, self._apart = budget, apart
 
@@ -96,7 +96,7 @@ def batch_starts(
     """Cuts samples into batches that are as large as the budget allows.
 
     `lengths`: Number of tokens of every sample, in the order of drawing. `earlier`: For each draw,
-    the latest draw whose sample was drawn again by then, or -1; None if no sample repeats. A batch
+    the latest draw that it or an earlier one repeats, or -1; None if no sample repeats. A batch
     ends before a sample that it already has. Returns the index at which each batch starts, then the
     end of all samples, where the last batch ends; and whether the last batch has no room left.
     """

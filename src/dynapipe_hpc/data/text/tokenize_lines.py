@@ -105,7 +105,7 @@ def render_pair(chats: Sequence[Conversation], template: ChatTemplate) -> list[R
         texts.append(Rendered(text, [(start, len(text))], (len(text),)))
     one, other = (text.text[: text.spans[0][0]] for text in texts)
     if one != other:
-        raise InputError(f"{template.name} writes the prompt differently before the other answer")
+        raise InputError(f"{template.name} writes the prompt differently before each answer")
     return texts
 
 

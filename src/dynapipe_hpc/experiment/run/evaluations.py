@@ -104,7 +104,7 @@ def train_preferences(rank: Rank, experiment: Experiment, run: OpenRun) -> Float
 def find_reference(
     rank: Rank, experiment: Experiment, reference: ReferencePass, *, begins: bool
 ) -> FloatArray | int:
-    """Log-probabilities of the answers of pairs by the model before training; all together.
+    """Log-probabilities of pairs' answers by the model before training; all ranks together.
 
     They are read from a file. If the run `begins`, missing ones are computed by plans of forward
     passes and written to the file, from which an interrupted run continues.

@@ -49,7 +49,7 @@ class _Outcome:
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """A checkpoint of which some rank may still be writing its parts."""
+    """A checkpoint whose parts some rank may still be writing."""
 
     n_done: int
     counters: Counters

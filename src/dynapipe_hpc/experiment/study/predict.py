@@ -286,8 +286,8 @@ class Outcome:
 def predict(files: Experiment, variants: Iterable[Variant], n_batches: int) -> Iterator[Outcome]:
     """Plans the first batches of an experiment in every variant.
 
-    Variants that differ only in the setting of a baseline and its single mode of recomputation
-    may make each other needless, if they come in ascending order.
+    In ascending order, a variant may show that a later one, which differs only in a baseline's
+    setting or mode of recomputation, is not the fastest.
     """
     batches = [files.sampler.iteration(k) for k in range(n_batches)]
     known: list[Outcome] = []

@@ -126,7 +126,7 @@ every = {every}
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Facts that a user knows before there is a configuration; without a model, a small new one."""
+    """Facts that a user knows before there is a configuration; no `model` for a small new one."""
 
     dataset: Path
     n_ranks: int

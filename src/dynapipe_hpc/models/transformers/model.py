@@ -91,8 +91,8 @@ def check_rotations(config: Any, max_tokens: int) -> None:
         raise InputError(
             f"{type(config).__name__} of transformers has short factors of rotary positions for "
             f"rows of up to {short} tokens, and model.max_tokens is {max_tokens}; enter "
-            f'"original_max_position_embeddings": {short} in config.json, outside of its tables, '
-            "or lower model.max_tokens"
+            f'"original_max_position_embeddings": {short} in config.json, at its top level, or '
+            "lower model.max_tokens"
         )
 
 

@@ -15,10 +15,10 @@ class SearchConfig(ConfigTable):
             core does some 50 million per second. 0 takes the best of the plans that the search
             would begin with. It is a count rather than a time, so that the same samples give the
             same plan on every machine, and counts passes rather than moves, so that large plans
-            take no longer. Each order of the samples gets this effort, as do plans with slices if
-            samples may be sliced; one whose best plan is clearly longer than another's after
-            12,500 passes is dropped. Rounds have 6,250 passes, then as many as all before; none is
-            cut short.
+            take no longer. Each order of the samples, and plans with slices if allowed, have a
+            search of this effort; a search whose best plan is clearly longer than another's after
+            12,500 passes is dropped. Its rounds have 6,250 passes, then as many as all before; one
+            that does not fit is not begun.
         seed: Seed of the random moves.
     """
 

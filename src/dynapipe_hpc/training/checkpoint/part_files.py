@@ -68,7 +68,7 @@ class StoredBlock(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """Blocks of a tensor in a file of numbers of a type in `ITEM_BYTES`."""
+    """A tensor's blocks in a file of numbers, of a type in `ITEM_BYTES`."""
 
     dtype: str
     shape: tuple[int, ...]
