@@ -9,7 +9,7 @@ from typing import NamedTuple, assert_never
 import numpy as np
 
 from dynapipe_hpc import _kernels
-from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, Slice
+from dynapipe_hpc.data.microbatch import MicroBatch, Slice
 from dynapipe_hpc.plan.instruction import Instruction, StartReceive, StartSend
 from dynapipe_hpc.plan.rank_plan import RankPlan, rank_lines, symbol
 
@@ -71,44 +71,35 @@ class Fault(NamedTuple):
 def describe(pipeline: Sequence[RankPlan], fault: Fault) -> str:
     """A message that names the rule that the plans of a replica, by stage, break, and the place."""
     plan = pipeline[fault.stage]
-    iteration = f"iteration {plan.iteration}"
+    where = f"iteration {plan.iteration}: rank {plan.rank}"
     match rule := Rule(fault.rule):
         case Rule.PAIR_ORDER:
-            return f"{iteration}: {_disagreement(pipeline, fault)}"
+            return f"iteration {plan.iteration}: {_disagreement(pipeline, fault)}"
         case Rule.MEMORY:
-            return (
-                f"{iteration}: rank {plan.rank} needs {fault.detail} bytes at its peak, "
-                f"but may use {plan.memory.limit}"
-            )
-        case _:
-            shown = picture({plan.rank: excerpt(plan.instructions, fault.position)})
-            return f"{iteration}: rank {plan.rank}: {_problem(plan, fault, rule)}:{shown}"
-
-
-def _problem(plan: RankPlan, fault: Fault, rule: Rule) -> str:
-    match rule:
+            limit = plan.memory.limit
+            return f"{where} needs {fault.detail} bytes at its peak, but may use {limit}"
         case Rule.ENDING:
-            return "a plan must end with reduce and step, in this order"
+            problem = "a plan must end with reduce and step, in this order"
         case Rule.PLACE:
-            return "this is not allowed here"
+            problem = "this is not allowed here"
         case Rule.MICROBATCH:
-            return f"there are only {len(plan.microbatches)} micro-batches"
+            problem = f"there are only {len(plan.microbatches)} micro-batches"
         case Rule.ONCE:
-            return "this comes a second time"
+            problem = "this comes a second time"
         case Rule.NEEDS:
             step = _STEPS[fault.detail]
-            return f"this needs {step[0]}{fault.microbatch}{step[1:]} before"
+            problem = f"this needs {step[0]}{fault.microbatch}{step[1:]} before"
         case Rule.PEER:
-            return f"the peer must be rank {fault.detail}"
+            problem = f"the peer must be rank {fault.detail}"
         case Rule.SPLIT:
-            return "a plan must split all backward passes of its rank or none"
+            problem = "a plan must split all backward passes of its rank or none"
         case Rule.SLOT:
             slot = plan.instructions.table[fault.position, -1]
-            return f"slot {slot} is in use until {_last_pass(plan)}{fault.microbatch}"
-        case Rule.MEMORY | Rule.PAIR_ORDER:
-            raise ValueError(f"{rule} is not about one instruction")
+            problem = f"slot {slot} is in use until {_last_pass(plan)}{fault.microbatch}"
         case _:
             assert_never(rule)
+    shown = picture({plan.rank: excerpt(plan.instructions, fault.position)})
+    return f"{where}: {problem}:{shown}"
 
 
 def _last_pass(plan: RankPlan) -> str:
@@ -210,7 +201,7 @@ def _earlier_slices(plan: RankPlan) -> list[int]:
     """Per micro-batch the one with the slice before; itself if it has no slice or the first."""
     slices = defaultdict[int, list[tuple[Slice, int]]](list)
     for index, microbatch in enumerate(plan.microbatches):
-        if isinstance(microbatch, PackedRow) and microbatch.slice:
+        if microbatch.slice:
             slices[microbatch.sample_ids[0]].append((microbatch.slice, index))
     earlier = list(range(len(plan.microbatches)))
     for sample_id, parts in slices.items():
@@ -233,8 +224,8 @@ def _check_samples(pipelines: Sequence[Sequence[RankPlan]]) -> None:
     """Raises if a sample occurs twice, other than in its slices."""
     replica_of: dict[int, int] = {}
     for plan, *_ in pipelines:
-        sliced = {m.sample_ids[0] for m in plan.microbatches if _is_slice(m)}
-        whole = chain.from_iterable(m.sample_ids[_is_slice(m) :] for m in plan.microbatches)
+        sliced = {m.sample_ids[0] for m in plan.microbatches if m.slice}
+        whole = chain.from_iterable(m.sample_ids[bool(m.slice) :] for m in plan.microbatches)
         for sample_id in chain(sliced, whole):
             if sample_id in replica_of:
                 raise PlanError(
@@ -242,7 +233,3 @@ def _check_samples(pipelines: Sequence[Sequence[RankPlan]]) -> None:
                     f"{replica_of[sample_id]} and {plan.replica}"
                 )
             replica_of[sample_id] = plan.replica
-
-
-def _is_slice(microbatch: MicroBatch) -> bool:
-    return isinstance(microbatch, PackedRow) and microbatch.slice is not None

@@ -18,7 +18,7 @@ from pydantic import Field, TypeAdapter
 from dynapipe_hpc.architecture.part import Boundary
 from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.data.microbatch import DenseRows, PackedRow, PaddedRows
-from dynapipe_hpc.plan.instruction import InstructionRows
+from dynapipe_hpc.plan.instruction import COLUMNS, InstructionRows
 from dynapipe_hpc.plan.rank_plan import MemoryPlan, PassSpans, Prediction, RankPlan
 
 VERSION = 8
@@ -27,7 +27,7 @@ _HEADER = struct.Struct("<8sI8s")  # magic word, version, checksum of all that f
 # Ten numbers of the plan, the sizes of its first three tables in bytes, the iteration's time.
 _NUMBERS = struct.Struct("<13Qd")
 _HASH_BYTES = 8
-_BYTES_OF_MEMORY = np.dtype("<u8")
+_SIZE, _TIME, _ENTRY = np.dtype("<u8"), np.dtype("<f8"), np.dtype("<u4")  # of the three tables
 # The first class whose fields are all there: only packed rows have offsets, only dense ones rows.
 _MicroBatch = Annotated[PackedRow | DenseRows | PaddedRows, Field(union_mode="left_to_right")]
 _MICROBATCHES = TypeAdapter(tuple[_MicroBatch, ...])
@@ -67,7 +67,10 @@ def decode(data: bytes) -> RankPlan:
     microbatches, memory, passes, instructions = (
         body[start:end] for start, end in pairwise((*ends, len(body)))
     )
-    sizes = np.frombuffer(memory, _BYTES_OF_MEMORY).reshape(3, -1)
+    sizes = np.frombuffer(memory, _SIZE).reshape(3, -1)
+    # Tables begin at any byte; astype copies them to where arrays may lie.
+    times = np.frombuffer(passes, _TIME).reshape(-1, 2).astype(np.float64)
+    rows = np.frombuffer(instructions, _ENTRY).reshape(-1, COLUMNS).astype(np.uint32)
     return RankPlan(
         iteration,
         rank,
@@ -75,9 +78,9 @@ def decode(data: bytes) -> RankPlan:
         stage,
         hidden_size,
         _MICROBATCHES.validate_json(bytes(microbatches)),
-        InstructionRows.unpack(instructions),
+        InstructionRows(rows),
         MemoryPlan(limit, static, *map(tuple, sizes.tolist())),
-        Prediction(numbers[13], PassSpans.unpack(passes)),
+        Prediction(numbers[13], PassSpans(times)),
         (Boundary(before), Boundary(after)),
         parts,
     )
@@ -118,8 +121,9 @@ def _bodies(plans: Sequence[RankPlan]) -> list[tuple[bytes, ...]]:
 
 def _body(plan: RankPlan, microbatches: bytes) -> tuple[bytes, ...]:
     shape = (3, len(plan.microbatches))
-    memory = np.array(plan.memory.sizes, _BYTES_OF_MEMORY).reshape(shape).tobytes()
-    passes = plan.prediction.passes_ms.pack()
+    memory = np.array(plan.memory.sizes, _SIZE).reshape(shape).tobytes()
+    passes = plan.prediction.passes_ms.table.astype(_TIME, copy=False).tobytes()
+    instructions = plan.instructions.table.astype(_ENTRY, copy=False).tobytes()
     numbers = _NUMBERS.pack(
         *(plan.iteration, plan.rank, plan.replica, plan.stage, plan.hidden_size),
         *plan.memory.bounds,
@@ -128,7 +132,7 @@ def _body(plan: RankPlan, microbatches: bytes) -> tuple[bytes, ...]:
         *map(len, (microbatches, memory, passes)),
         plan.prediction.iteration_ms,
     )
-    return (numbers, microbatches, memory, passes, plan.instructions.pack())
+    return (numbers, microbatches, memory, passes, instructions)
 
 
 def _checked_body(data: bytes) -> memoryview:

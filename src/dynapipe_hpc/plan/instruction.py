@@ -7,7 +7,6 @@ and waited for separately, so that transfers overlap computation.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -123,7 +122,6 @@ Instruction = (
 
 RowTable = npt.NDArray[np.uint32]
 COLUMNS = 5  # kind, micro-batch, payload, peer, slot
-_STORED = np.dtype("<u4")
 
 # The number of a kind is its index here; its fields fill the first of the remaining columns.
 KINDS: tuple[type[Instruction], ...] = (
@@ -167,11 +165,6 @@ class InstructionRows:
         self.table = table
         self.table.flags.writeable = False
 
-    @classmethod
-    def unpack(cls, data: memoryview) -> Self:
-        """Decodes the rows that `pack` turned into these bytes."""
-        return cls(np.frombuffer(data, _STORED).reshape(-1, COLUMNS).astype(np.uint32))
-
     @property
     def are_forward_only(self) -> bool:
         """Whether there are forward passes, but nothing that computes or uses gradients."""
@@ -182,10 +175,6 @@ class InstructionRows:
     def are_passes(self) -> npt.NDArray[np.bool_]:
         """Whether each instruction is a forward or backward pass, shape (n_instructions,)."""
         return np.isin(self.table[:, 0], _PASSES)
-
-    def pack(self) -> bytes:
-        """The rows as bytes, little endian."""
-        return self.table.astype(_STORED, copy=False).tobytes()
 
     def __len__(self) -> int:
         return len(self.table)
@@ -201,7 +190,7 @@ class InstructionRows:
         return isinstance(other, InstructionRows) and np.array_equal(self.table, other.table)
 
     def __hash__(self) -> int:
-        return hash(self.pack())
+        return hash(self.table.tobytes())
 
 
 def _instruction(row: Sequence[int]) -> Instruction:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Self, assert_never
+from typing import assert_never
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +26,6 @@ from dynapipe_hpc.plan.instruction import (
     WaitReceive,
     WaitSend,
 )
-
-_STORED = np.dtype("<f8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +71,6 @@ class PassSpans:
         """Takes a table of starts and ends."""
         self.table = table
         self.table.flags.writeable = False
-
-    @classmethod
-    def unpack(cls, data: memoryview) -> Self:
-        """Decodes the times that `pack` turned into these bytes."""
-        return cls(np.frombuffer(data, _STORED).reshape(-1, 2).astype(np.float64))
-
-    def pack(self) -> bytes:
-        """The times as bytes, little endian."""
-        return self.table.astype(_STORED, copy=False).tobytes()
 
     def __len__(self) -> int:
         return len(self.table)
