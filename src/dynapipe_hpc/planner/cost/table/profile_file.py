@@ -36,7 +36,7 @@ from dynapipe_hpc.planner.cost.table.profile_table import (
 )
 
 LARGEST = 1e18
-_AXES = ("rows", "row_tokens", "target_tokens")
+AXES = ("rows", "row_tokens", "target_tokens")
 
 
 def check_table(table: ProfileTable) -> None:
@@ -67,7 +67,7 @@ def _numbers(table: ProfileTable) -> Iterator[tuple[str, object, float]]:
 
 
 def _check_axes(key: LayerKey, layer: LayerProfile) -> None:
-    for name, axis in zip(_AXES, layer.axes, strict=False):
+    for name, axis in zip(AXES, layer.axes, strict=False):
         if axis.ndim != 1 or not axis.size or axis[0] < 1 or np.any(axis[1:] <= axis[:-1]):
             raise InputError(f"{key}: {name} are not ascending from 1 or more: {quoted(axis)}")
         if axis[-1] > 2**31 - 1:
@@ -97,7 +97,6 @@ FORMAT = "dynapipe-hpc cost table"
 SCHEMA_VERSION = 5  # 1 has no layouts, 2 no split backward passes, 3 no slices, 4 none in windows
 _AGAIN = "'dynapipe-hpc profile CONFIG -o TABLE.h5' makes one"
 TABLE = FileKind("a cost table", lambda path: has_format(path, FORMAT))
-AXES = ("rows", "row_tokens", "target_tokens")
 
 
 class NotATableError(InputError):
