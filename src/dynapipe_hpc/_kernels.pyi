@@ -74,11 +74,9 @@ class FoundPlan:
     @property
     def makespan_ms(self) -> float: ...
     @property
-    def effort(self) -> int: ...
-    @property
     def n_moves(self) -> int: ...
 
-# Of every table of windows; the best plan of each comes last.
+# Of every table of windows; None for one that is left out.
 def find_plans(
     windows: list[WindowCosts],
     limit_bytes: npt.NDArray[np.float64],
@@ -88,7 +86,7 @@ def find_plans(
     slowness: npt.NDArray[np.float64],
     effort: int,
     seed: int,
-) -> list[list[FoundPlan]]: ...
+) -> list[FoundPlan | None]: ...
 
 class Timeline:
     @property

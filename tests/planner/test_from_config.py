@@ -14,7 +14,7 @@ from dynapipe_hpc.data.microbatch import Layout, PaddedRows
 from dynapipe_hpc.experiment.show_plan import explain_choice
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.baseline import GROUPINGS, Baseline
-from dynapipe_hpc.planner.baselines.config import DensePackingConfig
+from dynapipe_hpc.planner.baselines.config import DensePackingConfig, TokenBudgetConfig
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
 from dynapipe_hpc.planner.choose.choice import Candidate, Choice, Chooser, Infeasible
 from dynapipe_hpc.planner.choose.config import SearchConfig
@@ -126,6 +126,9 @@ def test_a_search_counts_what_stages_reduce_behind_their_last_pass() -> None:
     blind = without.choose(samples).best
     blind_ms = iteration_ms([p.timeline for p in blind.pipelines], cost)
     assert counted.iteration_ms < 0.985 * blind_ms
+    tuned = Baseline(TokenBudgetConfig(rule="token_budget"), list(RULES.values()), cost, cluster)
+    choice = tuned.choose(samples)
+    assert choice.best.iteration_ms == min(each.iteration_ms for each in choice.candidates)
 
 
 def test_what_cannot_run_was_tried_and_has_a_reason() -> None:

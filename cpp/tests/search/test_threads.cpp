@@ -12,21 +12,21 @@ int main() {
     const plan_problem::Problem problem(1, 200.0);
     const std::vector<double> limits(plan_problem::kStages, 300.0);
     const std::vector<double> slowness{1.0, 1.5};
-    std::vector<std::vector<dynapipe::FoundPlan>> found(4);
+    std::vector<dynapipe::FoundPlan> found(4);
     std::vector<std::thread> threads;
-    for (std::vector<dynapipe::FoundPlan>& plans : found) {
+    for (dynapipe::FoundPlan& plan : found) {
         threads.emplace_back([&] {
             dynapipe::ReplicaSimulator simulator(problem.windows(), limits, {0.5, 10.0, true},
                                                  true);
-            plans = dynapipe::find_plans(std::array{&simulator}, slowness, 12'500, 1).front();
+            plan = *dynapipe::find_plans(std::array{&simulator}, slowness, 12'500, 1).front();
         });
     }
     for (std::thread& thread : threads) {
         thread.join();
     }
-    for (const std::vector<dynapipe::FoundPlan>& plans : found) {
-        CHECK(plan_problem::holds_every_sample_once(plans.back().replicas));
-        CHECK(plans.back().replicas == found.front().back().replicas);
+    for (const dynapipe::FoundPlan& plan : found) {
+        CHECK(plan_problem::holds_every_sample_once(plan.replicas));
+        CHECK(plan.replicas == found.front().replicas);
     }
     return check::finish();
 }

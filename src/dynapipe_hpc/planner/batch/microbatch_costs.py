@@ -1,6 +1,6 @@
 """The costs of micro-batches that are already formed."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -28,13 +28,11 @@ class PricedReplica(NamedTuple):
 
     form: Callable[[], Sequence[MicroBatch]]
     costs: StageCosts
-    key: Hashable  # equal only for equal replicas
 
     @classmethod
     def formed(cls, microbatches: Sequence[MicroBatch], cost: CostModel) -> Self:
         """Micro-batches that are already formed."""
-        costs = microbatch_costs(microbatches, cost)
-        return cls(lambda: microbatches, costs, tuple(microbatches))
+        return cls(lambda: microbatches, microbatch_costs(microbatches, cost))
 
 
 def microbatch_costs(microbatches: Sequence[MicroBatch], cost: CostModel) -> StageCosts:
