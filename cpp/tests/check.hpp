@@ -2,6 +2,10 @@
 #pragma once
 
 #include <iostream>
+#include <limits>
+
+/// The time of what cannot run, and a limit that is none.
+inline constexpr double kNever = std::numeric_limits<double>::infinity();
 
 namespace check {
 

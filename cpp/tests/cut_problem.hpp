@@ -34,12 +34,7 @@ struct Problem {
         std::sort(samples.rbegin(), samples.rend());
         limit_bytes.assign(n_stages, limit);
         limit_bytes.back() *= 0.8;
-        look_up(samples, random);
-    }
-
-    /// Sorted samples of one length begin the same windows, unless targets grow later.
-    void look_up(const std::vector<std::pair<std::int64_t, std::int64_t>>& samples,
-                 dynapipe::Random& random) {
+        // Sorted samples of one length begin the same windows, unless targets grow later.
         std::vector<std::size_t> first;
         for (std::size_t i = 0; i < samples.size(); ++i) {
             if (i == 0 || samples[i] != samples[i - 1] || samples[i].second > 0) {
@@ -76,10 +71,13 @@ struct Problem {
         }
     }
 
+    [[nodiscard]] const PassCosts& at(std::int32_t cell, std::size_t stage) const {
+        return costs[static_cast<std::size_t>(cell) * limit_bytes.size() + stage];
+    }
+
     [[nodiscard]] bool fits(std::int32_t cell) const {
         for (std::size_t stage = 0; cell >= 0 && stage < limit_bytes.size(); ++stage) {
-            const PassCosts& cost =
-                costs[static_cast<std::size_t>(cell) * limit_bytes.size() + stage];
+            const PassCosts& cost = at(cell, stage);
             if (cost.stored_bytes + cost.backward_transient_bytes > limit_bytes[stage]) {
                 return false;
             }

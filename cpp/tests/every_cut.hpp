@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <vector>
 
+#include "check.hpp"
 #include "cut_problem.hpp"
 #include "dynapipe/batch/priced_cut.hpp"
 #include "dynapipe/cost/link.hpp"
@@ -20,7 +20,6 @@ using dynapipe::kMaxEndSize;
 using dynapipe::PassCosts;
 using dynapipe::Window;
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr dynapipe::Link kLink{0.25, 40.0, true};
 
 /// Rules of windows and cuts, as the header states them.
@@ -36,7 +35,7 @@ struct Prices {
         }
         double share = 0;
         for (std::size_t s = 0; s < problem.limit_bytes.size(); ++s) {
-            share = std::max(share, at(cell, s).stored_bytes / problem.limit_bytes[s]);
+            share = std::max(share, problem.at(cell, s).stored_bytes / problem.limit_bytes[s]);
         }
         if (window.size > 1 && (work_ms(cell) > rule.longest_ms || share > rule.max_kept_share)) {
             return kNever;
@@ -53,9 +52,10 @@ struct Prices {
         const std::int32_t cell = problem.windows().cell(window.first, window.size, window.mode);
         double way_ms = 0;
         for (std::size_t s = 0; s < problem.limit_bytes.size(); ++s) {
-            way_ms += at(cell, s).forward_ms + at(cell, s).backward_ms;
+            const PassCosts& cost = problem.at(cell, s);
+            way_ms += cost.forward_ms + cost.backward_ms;
             if (s + 1 < problem.limit_bytes.size()) {
-                way_ms += 2 * (kLink.latency_ms + at(cell, s).boundary_bytes / kLink.bytes_per_ms);
+                way_ms += 2 * (kLink.latency_ms + cost.boundary_bytes / kLink.bytes_per_ms);
             }
         }
         return work_ms(cell) + (way_ms - work_ms(cell)) / 2;
@@ -72,13 +72,10 @@ struct Prices {
     [[nodiscard]] double work_ms(std::int32_t cell) const {
         double slowest_ms = 0;
         for (std::size_t s = 0; s < problem.limit_bytes.size(); ++s) {
-            slowest_ms = std::max(slowest_ms, at(cell, s).forward_ms + at(cell, s).backward_ms);
+            const PassCosts& cost = problem.at(cell, s);
+            slowest_ms = std::max(slowest_ms, cost.forward_ms + cost.backward_ms);
         }
         return slowest_ms;
-    }
-
-    [[nodiscard]] const PassCosts& at(std::int32_t cell, std::size_t stage) const {
-        return problem.costs[static_cast<std::size_t>(cell) * problem.limit_bytes.size() + stage];
     }
 
     [[nodiscard]] double cut_ms(const Cut& cut) const {

@@ -3,31 +3,36 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
+#include <span>
 #include <vector>
 
-#include "dynapipe/batch/window_costs.hpp"
+#include "check.hpp"
+#include "dynapipe/batch/priced_cut.hpp"
+#include "dynapipe/schedule/replica_simulator.hpp"
 #include "dynapipe/search/random.hpp"
 
 namespace plan_problem {
 
 using dynapipe::Assignment;
-using dynapipe::PassCosts;
+using dynapipe::ReplicaSimulator;
 
 inline constexpr std::size_t kSamples = 40;
 inline constexpr std::size_t kStages = 3;
 inline constexpr std::size_t kModes = 2;
 inline constexpr std::size_t kMaxSamples = 6;
+inline constexpr dynapipe::Link kLink{0.5, 10.0, true};
 
 /// Samples of falling length; a second mode is slower and keeps a quarter. The first, longest
-/// sample may be heavy in the first modes: its passes then need so much more while they run.
+/// sample may be heavy: its passes then need so much more while they run.
 struct Problem {
-    std::vector<PassCosts> costs;
+    std::vector<dynapipe::PassCosts> costs;
     std::vector<std::int32_t> cells;
     std::vector<std::int64_t> spans;
-    std::vector<std::int32_t> row_of_sample;
+    std::vector<std::int32_t> row_of_sample = std::vector<std::int32_t>(kSamples);
+    std::vector<double> limit_bytes = std::vector<double>(kStages, 300.0);
 
-    explicit Problem(std::uint64_t seed, double heavy_bytes = 0.0,
-                     std::size_t n_heavy_modes = kModes) {
+    explicit Problem(std::uint64_t seed, double heavy_bytes = 0.0) {
         dynapipe::Random random(seed);
         std::vector<double> length(kSamples);
         std::generate(length.begin(), length.end(),
@@ -44,8 +49,7 @@ struct Problem {
                     const double tokens = length[row] * static_cast<double>(size);
                     const double ms = 2.0 + tokens;
                     const double bytes = mode == 0 ? tokens : tokens / 4;
-                    const double transient_bytes =
-                        bytes / 2 + (row == 0 && mode < n_heavy_modes ? heavy_bytes : 0.0);
+                    const double transient_bytes = bytes / 2 + (row == 0 ? heavy_bytes : 0.0);
                     const double back_ms = mode == 0 ? 2 * ms : 3 * ms;
                     for (std::size_t s = 0; s < kStages && exists; ++s) {
                         costs.push_back({ms, back_ms, ms, ms / 8, tokens, bytes, transient_bytes,
@@ -54,15 +58,33 @@ struct Problem {
                 }
             }
         }
-        for (std::size_t i = 0; i < kSamples; ++i) {
-            row_of_sample.push_back(static_cast<std::int32_t>(i));
-        }
+        std::iota(row_of_sample.begin(), row_of_sample.end(), 0);
     }
 
     [[nodiscard]] dynapipe::WindowCosts windows() const {
         return {{costs, kStages}, cells, spans, row_of_sample, kModes};
     }
+    [[nodiscard]] dynapipe::PricedCutter cutter(const dynapipe::Link& link = kLink) const {
+        return {windows(), limit_bytes, link};
+    }
+    [[nodiscard]] ReplicaSimulator simulator(bool split_backward,
+                                             const dynapipe::Link& link = kLink,
+                                             std::span<const double> reduce_ms = {}) const {
+        return {windows(), limit_bytes, link, split_backward, reduce_ms};
+    }
 };
+
+/// Makespan of a plan in which no micro-batch overtakes another.
+inline double in_order_ms(ReplicaSimulator simulator, const Assignment& replicas,
+                          const std::vector<double>& slowness) {
+    double slowest_ms = 0.0;
+    for (std::size_t r = 0; r < replicas.size(); ++r) {
+        const double ms =
+            simulator.best_makespan_ms(replicas[r], kNever, dynapipe::kFirstInFirstOut);
+        slowest_ms = std::max(slowest_ms, ms * slowness[r]);
+    }
+    return slowest_ms;
+}
 
 inline bool holds_every_sample_once(const Assignment& replicas) {
     std::vector<int> times(kSamples, 0);
@@ -73,7 +95,7 @@ inline bool holds_every_sample_once(const Assignment& replicas) {
             }
         }
     }
-    return std::all_of(times.begin(), times.end(), [](int n) { return n == 1; }) &&
+    return times == std::vector<int>(kSamples, 1) &&
            std::none_of(replicas.begin(), replicas.end(),
                         [](const auto& replica) { return replica.empty(); });
 }

@@ -19,7 +19,6 @@ using dynapipe::kMaxEndSize;
 using dynapipe::PassCosts;
 using dynapipe::Window;
 using every_cut::kLink;
-using every_cut::kNever;
 using every_cut::Prices;
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();

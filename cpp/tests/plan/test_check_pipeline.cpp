@@ -4,9 +4,11 @@
 ///
 ///     test_check_pipeline [number of plans, 2000]
 
-#include <algorithm>
+#include <array>
 #include <cstdlib>
+#include <numeric>
 #include <random>
+#include <set>
 
 #include "check.hpp"
 #include "dynapipe/plan/check_pipeline.hpp"
@@ -25,49 +27,36 @@ struct Plan {
     std::size_t n_microbatches;
 };
 
-Entries entries_of(const std::vector<dynapipe::Row>& rows) {
-    Entries entries;
-    for (const auto& row : rows) {
-        entries.insert(entries.end(),
-                       {static_cast<std::uint32_t>(row.kind), row.microbatch,
-                        static_cast<std::uint32_t>(row.payload), row.peer, row.slot});
-    }
-    return entries;
-}
-
 /// Runs passes in any order in which their inputs allow it; the clock ticks once per pass.
 Plan random_plan(Random& random) {
     const std::size_t n_stages = 1 + below(random, 5), n = below(random, 6);
-    const std::size_t n_kinds = 1 + below(random, 3);
-    std::vector<std::vector<dynapipe::PassCode>> order(n_stages);
-    std::vector<std::vector<double>> end_ms(n_stages);
-    std::vector<bool> done(n_stages * n * 3, false);
-    const auto at = [&](std::size_t s, std::size_t i,
-                        std::size_t kind) -> std::vector<bool>::reference {
-        return done[(s * n + i) * 3 + kind];
-    };
-    for (double clock_ms = 1; clock_ms <= static_cast<double>(n_stages * n * n_kinds);) {
+    const std::size_t n_kinds = 1 + below(random, 3), n_passes = n * n_kinds;
+    std::vector<dynapipe::PassCode> order(n_stages * n_passes);
+    std::vector<double> end_ms(n_stages * n_passes);
+    std::vector<std::size_t> n_run(n_stages, 0);
+    std::set<std::array<std::size_t, 3>> done;  // stage, micro-batch, kind
+    while (done.size() < n_stages * n_passes) {
         const std::size_t s = below(random, n_stages), i = below(random, n);
         const std::size_t kind = below(random, n_kinds);
-        const bool ready = kind == 0   ? s == 0 || at(s - 1, i, 0)
-                           : kind == 1 ? at(s, i, 0) && (s + 1 == n_stages || at(s + 1, i, 1))
-                                       : at(s, i, 1);
-        if (ready && !at(s, i, kind)) {
-            at(s, i, kind) = true;
-            order[s].push_back(static_cast<dynapipe::PassCode>(3 * i + kind));
-            end_ms[s].push_back(clock_ms++);
+        const bool has_output_gradient = s + 1 == n_stages || done.contains({s + 1, i, 1});
+        const bool ready = kind == 0   ? s == 0 || done.contains({s - 1, i, 0})
+                           : kind == 1 ? done.contains({s, i, 0}) && has_output_gradient
+                                       : done.contains({s, i, 1});
+        if (ready && done.insert({s, i, kind}).second) {
+            const std::size_t place = s * n_passes + n_run[s]++;
+            order[place] = static_cast<dynapipe::PassCode>(3 * i + kind);
+            end_ms[place] = static_cast<double>(done.size());
         }
     }
-    Plan plan{.rows = {}, .ranks = {}, .n_microbatches = n};
-    std::vector<dynapipe::PassCode> orders;
-    std::vector<double> ends_ms;
-    for (std::size_t s = 0; s < n_stages; ++s) {
-        orders.insert(orders.end(), order[s].begin(), order[s].end());
-        ends_ms.insert(ends_ms.end(), end_ms[s].begin(), end_ms[s].end());
-        plan.ranks.push_back(static_cast<std::uint32_t>(7 + s));
-    }
-    for (const auto& rows : dynapipe::place_transfers(orders, ends_ms, plan.ranks)) {
-        plan.rows.push_back(entries_of(rows));
+    Plan plan{.rows = {}, .ranks = std::vector<std::uint32_t>(n_stages), .n_microbatches = n};
+    std::iota(plan.ranks.begin(), plan.ranks.end(), 7U);
+    for (const auto& rows : dynapipe::place_transfers(order, end_ms, plan.ranks)) {
+        Entries& entries = plan.rows.emplace_back();
+        for (const dynapipe::Row& row : rows) {
+            entries.insert(entries.end(),
+                           {static_cast<std::uint32_t>(row.kind), row.microbatch,
+                            static_cast<std::uint32_t>(row.payload), row.peer, row.slot});
+        }
     }
     return plan;
 }

@@ -15,7 +15,6 @@ namespace {
 using dynapipe::kEndBand;
 using dynapipe::kMaxEndSize;
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 struct Problem {
@@ -23,7 +22,6 @@ struct Problem {
     std::vector<std::int32_t> row_of_sample;
 
     [[nodiscard]] dynapipe::EndCosts costs() const { return {body_ms, end_ms, row_of_sample}; }
-    [[nodiscard]] std::size_t n_samples() const { return row_of_sample.size(); }
 };
 
 /// Falling lengths, costs of a launch and of every padded token, noise on top.
@@ -59,21 +57,21 @@ double cost_ms(const Problem& problem, const dynapipe::Ends& ends) {
         sum_ms += problem.costs().from(first)[size - 1];
         first += size;
     }
-    return first == problem.n_samples() ? sum_ms : kNever;
+    return first == problem.row_of_sample.size() ? sum_ms : kNever;
 }
 
 /// Sample by sample, for every number of ends.
 double least_ms(const Problem& problem, std::size_t n_ends) {
-    const std::size_t n = problem.n_samples();
+    const std::size_t n = problem.row_of_sample.size();
     std::vector<double> rest_ms(n + 1, kNever);
     rest_ms.back() = 0.0;
     for (std::size_t end = 0; end < n_ends; ++end) {
         for (std::size_t i = 0; i <= n; ++i) {
-            double least = kNever;
+            rest_ms[i] = kNever;
             for (std::size_t size = 1; size <= std::min(n - i, kMaxEndSize); ++size) {
-                least = std::min(least, problem.costs().from(i)[size - 1] + rest_ms[i + size]);
+                const double ms = problem.costs().from(i)[size - 1] + rest_ms[i + size];
+                rest_ms[i] = std::min(rest_ms[i], ms);
             }
-            rest_ms[i] = least;
         }
     }
     double least = kNever;

@@ -1,5 +1,4 @@
 /// A simulator that knows what it has simulated answers like one that knows nothing.
-#include <limits>
 #include <vector>
 
 #include "check.hpp"
@@ -14,9 +13,6 @@ using dynapipe::ReplicaSimulator;
 using dynapipe::Window;
 using plan_problem::kStages;
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
-constexpr dynapipe::Link kLink{0.5, 10.0, true};
-
 std::vector<Window> drawn_replica(dynapipe::Random& random) {
     std::vector<Window> replica;
     for (std::uint32_t first = 0; first < 4; ++first) {
@@ -28,22 +24,21 @@ std::vector<Window> drawn_replica(dynapipe::Random& random) {
 
 void it_answers_like_a_new_one(std::uint64_t seed) {
     const plan_problem::Problem problem(seed);
-    const std::vector<double> limits(kStages, 300.0);
     dynapipe::Random random(seed);
     const std::vector<double> reduce_ms = reductions::drawn(random, kStages);
     const auto simulator = [&] {
-        return ReplicaSimulator(problem.windows(), limits, kLink, seed % 2 == 0, reduce_ms);
+        return problem.simulator(seed % 2 == 0, plan_problem::kLink, reduce_ms);
     };
     ReplicaSimulator knowing = simulator();
     for (int i = 0; i < 400; ++i) {
         const std::vector<Window> replica = drawn_replica(random);
         const auto precedence = static_cast<Precedence>(random.below(3));
         const double whole_ms = simulator().makespan_ms(replica, kNever, precedence);
+        const bool gives_up = random.below(4) != 0;
         const double give_up_ms =
-            random.below(4) == 0 ? kNever
-                                 : whole_ms * (0.7 + 0.1 * static_cast<double>(random.below(7)));
-        CHECK(knowing.makespan_ms(replica, random.below(2) == 0 ? 0.0 : -1.0, precedence) ==
-              kNever);
+            gives_up ? whole_ms * (0.7 + 0.1 * static_cast<double>(random.below(7))) : kNever;
+        const double too_soon_ms = random.below(2) == 0 ? 0.0 : -1.0;
+        CHECK(knowing.makespan_ms(replica, too_soon_ms, precedence) == kNever);
         const double found_ms = knowing.makespan_ms(replica, give_up_ms, precedence);
         CHECK(found_ms == (whole_ms <= give_up_ms ? whole_ms : kNever));
     }
@@ -54,8 +49,7 @@ void it_answers_like_a_new_one(std::uint64_t seed) {
 /// heavy micro-batch first in, first out.
 void lists_are_run_as_asked(std::uint64_t seed) {
     const plan_problem::Problem problem(seed, 150.0);
-    const std::vector<double> limits(kStages, 300.0);
-    ReplicaSimulator simulator(problem.windows(), limits, kLink, seed % 2 == 0);
+    ReplicaSimulator simulator = problem.simulator(seed % 2 == 0);
     dynapipe::Random random(seed);
     const std::vector<Window> heavy = drawn_replica(random);
     const std::vector<Window> light = {{39, 1, 0}, {38, 1, 0}, {37, 1, 0}};
@@ -67,11 +61,8 @@ void lists_are_run_as_asked(std::uint64_t seed) {
         }
         CHECK(simulator.precedences_of(replica).size() == (is_heavy ? 3 : 2));
         for (const Precedence asked : dynapipe::kPrecedences) {
-            const bool overtakes = asked == Precedence::kLightest && is_heavy;
-            const bool alternates = asked == Precedence::kAlternating;
-            const Precedence run = overtakes    ? Precedence::kLightest
-                                   : alternates ? Precedence::kAlternating
-                                                : Precedence::kBackward;
+            const bool overtakes = asked == Precedence::kLightest;
+            const Precedence run = overtakes && !is_heavy ? Precedence::kBackward : asked;
             dynapipe::ListRecording recording;
             const std::size_t before = simulator.effort();
             const double found_ms = simulator.run(list, kNever, asked, recording);

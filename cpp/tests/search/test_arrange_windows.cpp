@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "check.hpp"
@@ -15,56 +14,48 @@ using dynapipe::Assignment;
 using dynapipe::Cut;
 using dynapipe::PricedCutter;
 using dynapipe::Window;
-using plan_problem::kSamples;
-using plan_problem::kStages;
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
-constexpr dynapipe::Link kLink{0.5, 10.0, true};
-constexpr std::array kThree = {1.0, 1.0, 1.0};
+/// Work of all windows of a replica, and of its longest.
+struct Work {
+    double sum_ms = 0, longest_ms = 0;
 
-double work_ms(const PricedCutter& cutter, const std::vector<Window>& replica) {
-    double sum_ms = 0;
-    for (const Window& window : replica) {
-        sum_ms += cutter.work_ms(window);
+    Work(const PricedCutter& cutter, const std::vector<Window>& windows) {
+        for (const Window& window : windows) {
+            sum_ms += cutter.work_ms(window);
+            longest_ms = std::max(longest_ms, cutter.work_ms(window));
+        }
     }
-    return sum_ms;
-}
+};
 
 /// No replica could give its shortest window to the least loaded one and both gain.
 void spreading_is_even(const PricedCutter& cutter, const Cut& cut, std::size_t n_replicas) {
     const std::vector<double> alike(n_replicas, 1.0);
     const Assignment replicas = dynapipe::spread(cut, cutter, alike, false);
     CHECK(plan_problem::holds_every_sample_once(replicas));
-    double least_ms = kNever;
-    double longest_ms = 0;
+    double least_ms = kNever, most_ms = 0, longest_ms = 0;
     for (const auto& replica : replicas) {
-        least_ms = std::min(least_ms, work_ms(cutter, replica));
-        for (const Window& window : replica) {
-            longest_ms = std::max(longest_ms, cutter.work_ms(window));
-        }
+        const Work work(cutter, replica);
+        least_ms = std::min(least_ms, work.sum_ms);
+        most_ms = std::max(most_ms, work.sum_ms);
+        longest_ms = std::max(longest_ms, work.longest_ms);
     }
-    for (const auto& replica : replicas) {
-        CHECK(work_ms(cutter, replica) <= least_ms + 2 * longest_ms);
-    }
+    CHECK(most_ms <= least_ms + 2 * longest_ms);
 }
 
 /// Half as fast, a replica has about half as much to do; the last window may go to either.
 void a_slower_replica_has_less_to_do(const PricedCutter& cutter, const Cut& cut) {
     const Assignment replicas = dynapipe::spread(cut, cutter, std::array{1.0, 2.0}, false);
     CHECK(plan_problem::holds_every_sample_once(replicas));
-    double longest_ms = 0;
-    for (const Window& window : cut.body) {
-        longest_ms = std::max(longest_ms, cutter.work_ms(window));
-    }
-    const double fast_ms = work_ms(cutter, replicas[0]);
-    const double slow_ms = work_ms(cutter, replicas[1]);
-    CHECK(std::abs(fast_ms - 2 * slow_ms) <= 2 * longest_ms);
+    const double fast_ms = Work(cutter, replicas[0]).sum_ms;
+    const double slow_ms = Work(cutter, replicas[1]).sum_ms;
+    CHECK(std::abs(fast_ms - 2 * slow_ms) <= 2 * Work(cutter, cut.body).longest_ms);
     CHECK(slow_ms < fast_ms);
 }
 
 void the_longest_fill_counts_once(const PricedCutter& cutter, const Cut& cut) {
-    const Assignment by_work = dynapipe::spread(cut, cutter, kThree, false);
-    const Assignment by_fill = dynapipe::spread(cut, cutter, kThree, true);
+    const std::array alike = {1.0, 1.0, 1.0};
+    const Assignment by_work = dynapipe::spread(cut, cutter, alike, false);
+    const Assignment by_fill = dynapipe::spread(cut, cutter, alike, true);
     CHECK(plan_problem::holds_every_sample_once(by_fill));
     CHECK(by_fill != by_work);
 }
@@ -92,9 +83,9 @@ void work_rises_and_falls(const PricedCutter& cutter, const Cut& cut, double ris
 
 int main() {
     for (std::uint64_t seed = 0; seed < 6; ++seed) {
-        const plan_problem::Problem problem(seed);
-        const std::vector<double> limits(kStages, 400.0);
-        PricedCutter cutter(problem.windows(), limits, kLink);
+        plan_problem::Problem problem(seed);
+        problem.limit_bytes.assign(plan_problem::kStages, 400.0);
+        PricedCutter cutter = problem.cutter();
         for (const std::size_t n_replicas : {2U, 3U}) {
             const Cut cut = cutter.cut({1.0}, 2 * n_replicas);
             CHECK(cut.body.size() > 4);

@@ -1,7 +1,6 @@
 /// Plans that are constructed and improved hold every sample once, fit, and repeat.
 #include <algorithm>
 #include <array>
-#include <cstdint>
 #include <limits>
 #include <set>
 #include <utility>
@@ -15,32 +14,30 @@
 
 namespace {
 
-using dynapipe::Assignment;
 using dynapipe::ConstructedPlan;
 using dynapipe::FoundPlan;
+using dynapipe::ReplicaSimulator;
 using plan_problem::holds_every_sample_once;
+using plan_problem::kLink;
 using plan_problem::kSamples;
 using plan_problem::kStages;
 using plan_problem::Problem;
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
-constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
+/// Links of which only one direction can be used at a time.
+constexpr dynapipe::Link kHalfDuplex{0.5, 10.0, false};
 
 void check_search(std::uint64_t seed, const std::vector<double>& slowness, bool split_backward,
                   double limit_bytes) {
-    const Problem problem(seed);
-    const std::vector<double> limits(kStages, limit_bytes);
-    const dynapipe::Link link{0.5, 10.0, seed % 2 == 0};
-    const auto simulator = [&] {
-        return dynapipe::ReplicaSimulator(problem.windows(), limits, link, split_backward);
-    };
-    dynapipe::ReplicaSimulator for_starts = simulator();
+    Problem problem(seed);
+    problem.limit_bytes.assign(kStages, limit_bytes);
+    const dynapipe::Link& link = seed % 2 == 0 ? kLink : kHalfDuplex;
+    ReplicaSimulator for_starts = problem.simulator(split_backward, link);
     const auto plans = dynapipe::construct_plans(for_starts, slowness);
     for (const auto& plan : plans) {
         CHECK(holds_every_sample_once(plan.replicas));
     }
     const auto find = [&](std::size_t effort) {
-        dynapipe::ReplicaSimulator fresh = simulator();
+        ReplicaSimulator fresh = problem.simulator(split_backward, link);
         return *dynapipe::find_plans(std::array{&fresh}, slowness, effort, seed).front();
     };
     const FoundPlan start = find(0), less = find(12'500), found = find(25'000);
@@ -59,10 +56,9 @@ struct Varied {
 /// Once as many passes are simulated as may be, only cuts of one price and of equal sizes are left.
 void check_limited_effort(std::uint64_t seed, std::size_t n_replicas, Varied& varied) {
     const Problem problem(seed);
-    const std::vector<double> limits(kStages, 300.0);
     const std::vector<double> alike(n_replicas, 1.0);
     const auto construct = [&](std::size_t max_effort) {
-        dynapipe::ReplicaSimulator simulator(problem.windows(), limits, {0.5, 10.0, false}, false);
+        ReplicaSimulator simulator = problem.simulator(false, kHalfDuplex);
         return dynapipe::construct_plans(simulator, alike, 1'000, max_effort, 0);
     };
     const auto is_varied = [](const ConstructedPlan& plan) {
@@ -96,79 +92,55 @@ void check_limited_effort(std::uint64_t seed, std::size_t n_replicas, Varied& va
 /// The best plans are refined until so many windows on stages are. Returns whether any gets better.
 bool check_refined(std::uint64_t seed) {
     const Problem problem(seed);
-    const std::vector<double> limits(kStages, 300.0);
     const std::vector<double> alike(2, 1.0);
-    dynapipe::ReplicaSimulator simulator(problem.windows(), limits, {0.5, 10.0, false}, true);
+    ReplicaSimulator simulator = problem.simulator(true, kHalfDuplex);
     const auto construct = [&](std::size_t max_to_refine) {
         return dynapipe::construct_plans(simulator, alike, 3, 1'000'000, max_to_refine);
     };
-    const auto makespans_ms = [](const std::vector<ConstructedPlan>& plans) {
-        std::multiset<double> found;
-        for (const ConstructedPlan& plan : plans) {
-            found.insert(plan.makespan_ms);
-        }
-        return found;
-    };
-    const auto by_makespan = [](const ConstructedPlan& a, const ConstructedPlan& b) {
-        return a.makespan_ms < b.makespan_ms;
-    };
-    const auto none = construct(0);
+    std::vector<double> plain_ms, refined_ms;
+    const dynapipe::PricedCutter cutter = problem.cutter(kHalfDuplex);
+    dynapipe::PlanRefiner refiner(cutter, simulator, alike);
+    std::vector<ConstructedPlan> plans = construct(0);
     std::size_t size = 0;
-    for (const auto& replica : none.front().replicas) {
+    for (const auto& replica : plans.front().replicas) {
         size += replica.size() * kStages;
     }
-    dynapipe::PricedCutter cutter(problem.windows(), limits, {0.5, 10.0, false});
-    dynapipe::PlanRefiner refiner(cutter, simulator, alike);
-    std::multiset<double> first_ms = makespans_ms(none);
-    std::multiset<double> first_two_ms = first_ms;
-    std::multiset<double> all_ms;
-    for (std::size_t i = 0; i < none.size(); ++i) {
-        Assignment plan = none[i].replicas;
-        const double refined_ms = refiner.refine(plan);
-        all_ms.insert(refined_ms);
-        for (auto* some : {&first_ms, &first_two_ms}) {
-            if (i == 0 || (i == 1 && some == &first_two_ms)) {
-                some->erase(none[i].makespan_ms);
-                some->insert(refined_ms);
-            }
-        }
+    for (ConstructedPlan& plan : plans) {
+        plain_ms.push_back(plan.makespan_ms);
+        refined_ms.push_back(refiner.refine(plan.replicas));
     }
-    const auto has = [&](std::size_t max_to_refine, const std::multiset<double>& expected_ms) {
-        const auto found = construct(max_to_refine);
-        CHECK(std::is_sorted(found.begin(), found.end(), by_makespan));
-        // Plans of one mode and exact splits may be better than some.
-        const std::multiset<double> found_ms = makespans_ms(found);
-        CHECK(std::all_of(expected_ms.begin(), expected_ms.end(), [&](double ms) {
-            return found_ms.contains(ms) || ms >= *found_ms.rbegin();
-        }));
+    const auto check_first = [&](std::size_t n_refined, std::size_t max_to_refine) {
+        std::vector<double> found_ms;
+        for (const ConstructedPlan& plan : construct(max_to_refine)) {
+            found_ms.push_back(plan.makespan_ms);
+        }
+        CHECK(std::is_sorted(found_ms.begin(), found_ms.end()));
+        for (std::size_t i = 0; i < plans.size(); ++i) {
+            const double ms = i < n_refined ? refined_ms[i] : plain_ms[i];
+            // Plans of one mode and exact splits may be better.
+            CHECK(std::count(found_ms.begin(), found_ms.end(), ms) > 0 || ms >= found_ms.back());
+        }
     };
-    CHECK(none.size() == 3);
-    has(1, first_ms);
-    has(size, first_ms);
-    has(size + 1, first_two_ms);
-    has(kNoLimit, all_ms);
-    return all_ms != makespans_ms(none);
+    CHECK(plans.size() == 3);
+    check_first(1, 1);
+    check_first(1, size);
+    check_first(2, size + 1);
+    check_first(3, std::numeric_limits<std::size_t>::max());
+    return refined_ms != plain_ms;
 }
 
 /// Plans with a heavy window take as long as they say, whatever overtakes it. Returns whether
 /// something does in the best that is found.
 bool check_heavy(std::uint64_t seed, bool split_backward, double heavy_bytes) {
     const Problem problem(seed, heavy_bytes);
-    const std::vector<double> limits(kStages, 300.0);
     const std::vector<double> alike(1 + seed % 2, 1.0);
-    const auto simulator = [&] {
-        return dynapipe::ReplicaSimulator(problem.windows(), limits, {0.5, 10.0, true},
-                                          split_backward);
-    };
-    dynapipe::ReplicaSimulator fresh = simulator();
-    const FoundPlan best = *dynapipe::find_plans(std::array{&fresh}, alike, 25'000, seed).front();
+    ReplicaSimulator simulator = problem.simulator(split_backward);
+    const FoundPlan best =
+        *dynapipe::find_plans(std::array{&simulator}, alike, 25'000, seed).front();
     CHECK(holds_every_sample_once(best.replicas));
-    dynapipe::ReplicaSimulator other = simulator();
-    double in_order_ms = 0.0;
-    for (const auto& replica : best.replicas) {
-        const double ms = other.best_makespan_ms(replica, kNever, dynapipe::kFirstInFirstOut);
-        in_order_ms = std::max(in_order_ms, ms);
-    }
+    const double in_order_ms =
+        plan_problem::in_order_ms(problem.simulator(split_backward), best.replicas, alike);
+    ReplicaSimulator other = problem.simulator(split_backward);
     CHECK(other.slowest_ms(best.replicas, alike, kNever) <= best.makespan_ms);
     CHECK(best.makespan_ms <= in_order_ms);
     return best.makespan_ms < in_order_ms;
@@ -187,19 +159,16 @@ Problem slower(Problem problem, double factor) {
 void tables_that_are_behind_are_left() {
     const Problem problem(1);
     const Problem slow = slower(problem, 2), slowest = slower(problem, 100);
-    const std::vector<double> limits(kStages, 300.0);
     const std::vector<double> alike(1, 1.0);
     const auto efforts = [&](std::size_t effort) {
-        dynapipe::ReplicaSimulator one(problem.windows(), limits, {0.5, 10.0, true}, false);
-        dynapipe::ReplicaSimulator other(slow.windows(), limits, {0.5, 10.0, true}, false);
+        ReplicaSimulator one = problem.simulator(false), other = slow.simulator(false);
         dynapipe::find_plans(std::array{&other, &one}, alike, effort, 1);
         return std::pair(one.effort(), other.effort());
     };
     const auto less = efforts(12'500), more = efforts(50'000);
     CHECK(more.first > less.first + 10'000);
     CHECK(more.second == less.second);
-    dynapipe::ReplicaSimulator one(problem.windows(), limits, {0.5, 10.0, true}, false);
-    dynapipe::ReplicaSimulator other(slowest.windows(), limits, {0.5, 10.0, true}, false);
+    ReplicaSimulator one = problem.simulator(false), other = slowest.simulator(false);
     const auto found = dynapipe::find_plans(std::array{&one, &other}, alike, 12'500, 1);
     CHECK(found[0] && !found[1] && other.effort() == 0);
 }

@@ -15,19 +15,6 @@ using plan_problem::kMaxSamples;
 using plan_problem::kSamples;
 using plan_problem::Problem;
 
-constexpr std::size_t kTries = 2000;
-
-/// Windows of the second mode hold no more than three samples.
-Problem with_short_windows() {
-    Problem problem(1);
-    for (std::size_t i = problem.cells.size() / 2; i < problem.cells.size(); ++i) {
-        if (i % kMaxSamples >= 3) {
-            problem.cells[i] = -1;
-        }
-    }
-    return problem;
-}
-
 bool is_plan(const dynapipe::WindowCosts& costs, const std::vector<Replica>& replicas) {
     dynapipe::Assignment plan;
     for (const Replica& replica : replicas) {
@@ -48,21 +35,16 @@ bool are_equal(const std::vector<Replica>& a, const std::vector<Replica>& b) {
                       });
 }
 
-std::vector<Replica> three_replicas() {
+void check_move(const Problem& problem, const PlanMoves::WeightedMove& kind) {
+    PlanMoves moves(problem.windows(), 1);
+    moves.set_precedences(dynapipe::kPrecedences);
     std::vector<Replica> replicas(3);
     for (std::uint32_t i = 0; i < kSamples; i += 2) {
         replicas[i % 3].windows.push_back({i, 2, 0});
     }
-    return replicas;
-}
-
-void check_move(const PlanMoves::WeightedMove& kind) {
-    const Problem problem = with_short_windows();
-    PlanMoves moves(problem.windows(), 1);
-    moves.set_precedences(dynapipe::kPrecedences);
-    moves.begin(three_replicas());
+    moves.begin(replicas);
     std::size_t n_made = 0;
-    for (std::size_t n = 0; n < kTries; ++n) {
+    for (std::size_t n = 0; n < 2000; ++n) {
         moves.make_any();
         moves.accept();
         const std::vector<Replica> before = moves.replicas();
@@ -86,8 +68,13 @@ void check_move(const PlanMoves::WeightedMove& kind) {
 }  // namespace
 
 int main() {
+    Problem problem(1);
+    // Windows of the second mode hold no more than three samples.
+    for (std::size_t i = problem.cells.size() / 2; i < problem.cells.size(); ++i) {
+        problem.cells[i] = i % kMaxSamples < 3 ? problem.cells[i] : -1;
+    }
     for (const PlanMoves::WeightedMove& kind : PlanMoves::kMoves) {
-        check_move(kind);
+        check_move(problem, kind);
     }
     return check::finish();
 }

@@ -1,6 +1,5 @@
 /// Threads that plan the same windows at the same time find the same plan.
 #include <array>
-#include <limits>
 #include <thread>
 #include <vector>
 
@@ -10,14 +9,12 @@
 
 int main() {
     const plan_problem::Problem problem(1, 200.0);
-    const std::vector<double> limits(plan_problem::kStages, 300.0);
     const std::vector<double> slowness{1.0, 1.5};
     std::vector<dynapipe::FoundPlan> found(4);
     std::vector<std::thread> threads;
     for (dynapipe::FoundPlan& plan : found) {
         threads.emplace_back([&] {
-            dynapipe::ReplicaSimulator simulator(problem.windows(), limits, {0.5, 10.0, true},
-                                                 true);
+            dynapipe::ReplicaSimulator simulator = problem.simulator(true);
             plan = *dynapipe::find_plans(std::array{&simulator}, slowness, 12'500, 1).front();
         });
     }
