@@ -81,10 +81,11 @@ windows::Windows split_windows(const windows::HeldCosts& held, const Doubles& wo
     return windows::arrays_of(split)[0].cast<windows::Windows>();
 }
 
-std::vector<std::optional<FoundPlan>> find_plans(
-    const std::vector<const windows::HeldCosts*>& tables, const Doubles& limit_bytes,
-    const dynapipe::Link& link, bool split_backward, const Doubles& reduce_ms,
-    const Doubles& slowness, std::size_t effort, std::uint64_t seed) {
+std::vector<std::vector<FoundPlan>> find_plans(const std::vector<const windows::HeldCosts*>& tables,
+                                               const Doubles& limit_bytes,
+                                               const dynapipe::Link& link, bool split_backward,
+                                               const Doubles& reduce_ms, const Doubles& slowness,
+                                               std::size_t effort, std::uint64_t seed) {
     const auto replicas = windows::slowness_of(slowness);
     std::deque<dynapipe::ReplicaSimulator> simulators;
     std::vector<dynapipe::ReplicaSimulator*> of_tables;
@@ -118,6 +119,7 @@ void bind_search(py::module_& m) {
         .def_property_readonly(
             "replicas", [](const FoundPlan& plan) { return windows::arrays_of(plan.replicas); })
         .def_readonly("makespan_ms", &FoundPlan::makespan_ms)
+        .def_readonly("effort", &FoundPlan::effort)
         .def_readonly("n_moves", &FoundPlan::n_moves);
     m.def("find_plans", &find_plans, py::arg("windows"), py::arg("limit_bytes"), py::arg("link"),
           py::arg("split_backward"), py::arg("reduce_ms"), py::arg("slowness"), py::arg("effort"),

@@ -74,9 +74,11 @@ class FoundPlan:
     @property
     def makespan_ms(self) -> float: ...
     @property
+    def effort(self) -> int: ...
+    @property
     def n_moves(self) -> int: ...
 
-# Of every table of windows; None for one that is left out.
+# Of every table of windows; the best plan of each comes last.
 def find_plans(
     windows: list[WindowCosts],
     limit_bytes: npt.NDArray[np.float64],
@@ -86,7 +88,7 @@ def find_plans(
     slowness: npt.NDArray[np.float64],
     effort: int,
     seed: int,
-) -> list[FoundPlan | None]: ...
+) -> list[list[FoundPlan]]: ...
 
 class Timeline:
     @property

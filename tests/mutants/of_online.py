@@ -11,7 +11,7 @@ ONLINE = (
         ("corrections.factors[layout, recompute]", "corrections.factors[Layout.PADDED, recompute]",
          "packed rows have the factors of padded ones")),
     *of("planner/choose/choice.py", "tests/planner/cost/test_corrected_cost.py",
-        ("replica.costs.slowed(factors)", "replica.costs",
+        ("replica.costs.slowed(np.array(slowness))", "replica.costs",
          "a slow replica is predicted to be fast")),
     *of("planner/choose/best_of_search.py", "tests/planner/cost/test_corrected_cost.py",
         ("slowness.max(axis=1)", "np.ones(n_replicas)", "a slow replica gets as much work")),

@@ -39,6 +39,7 @@ class Search {
         if (best_.empty()) {
             throw std::invalid_argument("no start keeps within the limits of the stages");
         }
+        found_ = {best()};
         const bool overtakes = std::any_of(best_.begin(), best_.end(), [](const Replica& replica) {
             return replica.precedence == Precedence::kLightest;
         });
@@ -51,19 +52,14 @@ class Search {
             moves_.begin(best_);
             go(length, threshold_after(used_));
             used_ += length;
+            if (best_ms_ < found_.back().makespan_ms) {
+                found_.push_back(best());
+            }
         }
     }
 
     [[nodiscard]] double best_ms() const { return best_ms_; }
-
-    /// The best plan so far.
-    [[nodiscard]] FoundPlan found() const {
-        FoundPlan plan{{}, best_ms_, n_moves_};
-        for (const Replica& replica : best_) {
-            plan.replicas.push_back(replica.windows);
-        }
-        return plan;
-    }
+    [[nodiscard]] const std::vector<FoundPlan>& found() const { return found_; }
 
   private:
     /// Takes over a plan, every replica in the way to schedule it that suits it best. False if it
@@ -95,6 +91,15 @@ class Search {
 
     /// As long as all rounds before it.
     [[nodiscard]] std::size_t next_round() const { return used_ == 0 ? kFirstRound : used_; }
+
+    /// The best plan so far, that a round has found.
+    [[nodiscard]] FoundPlan best() const {
+        FoundPlan plan{{}, best_ms_, used_, n_moves_};
+        for (const Replica& replica : best_) {
+            plan.replicas.push_back(replica.windows);
+        }
+        return plan;
+    }
 
     /// Wide while rounds are short, so that small plans are not stuck near their start.
     static double threshold_after(std::size_t used) {
@@ -187,6 +192,7 @@ class Search {
     double best_ms_ = kNever;
     std::size_t n_moves_ = 0;
     std::size_t used_ = 0;  ///< effort of all rounds
+    std::vector<FoundPlan> found_;
     std::vector<std::uint32_t> list_;
 };
 
@@ -214,9 +220,9 @@ double least_trip_ms(const ReplicaSimulator& simulator) {
 
 }  // namespace
 
-std::vector<std::optional<FoundPlan>> find_plans(std::span<ReplicaSimulator* const> simulators,
-                                                 std::span<const double> slowness,
-                                                 std::size_t effort, std::uint64_t seed) {
+std::vector<std::vector<FoundPlan>> find_plans(std::span<ReplicaSimulator* const> simulators,
+                                               std::span<const double> slowness, std::size_t effort,
+                                               std::uint64_t seed) {
     std::deque<Search> searches;
     std::vector<Search*> of_tables;
     double best_ms = kNever, best_start_ms = kNever;
@@ -235,16 +241,12 @@ std::vector<std::optional<FoundPlan>> find_plans(std::span<ReplicaSimulator* con
         search.improve(std::min(effort, kCompared));
         best_ms = std::min(best_ms, search.best_ms());
     }
-    std::vector<std::optional<FoundPlan>> found;
+    std::vector<std::vector<FoundPlan>> found;
     for (Search* search : of_tables) {
-        if (search == nullptr) {
-            found.emplace_back();
-            continue;
-        }
-        if (search->best_ms() <= kNear * best_ms) {
+        if (search != nullptr && search->best_ms() <= kNear * best_ms) {
             search->improve(effort);
         }
-        found.emplace_back(search->found());
+        found.push_back(search == nullptr ? std::vector<FoundPlan>{} : search->found());
     }
     return found;
 }

@@ -10,20 +10,20 @@
 int main() {
     const plan_problem::Problem problem(1, 200.0);
     const std::vector<double> slowness{1.0, 1.5};
-    std::vector<dynapipe::FoundPlan> found(4);
+    std::vector<std::vector<dynapipe::FoundPlan>> found(4);
     std::vector<std::thread> threads;
-    for (dynapipe::FoundPlan& plan : found) {
+    for (std::vector<dynapipe::FoundPlan>& plans : found) {
         threads.emplace_back([&] {
             dynapipe::ReplicaSimulator simulator = problem.simulator(true);
-            plan = *dynapipe::find_plans(std::array{&simulator}, slowness, 12'500, 1).front();
+            plans = dynapipe::find_plans(std::array{&simulator}, slowness, 12'500, 1).front();
         });
     }
     for (std::thread& thread : threads) {
         thread.join();
     }
-    for (const dynapipe::FoundPlan& plan : found) {
-        CHECK(plan_problem::holds_every_sample_once(plan.replicas));
-        CHECK(plan.replicas == found.front().replicas);
+    for (const std::vector<dynapipe::FoundPlan>& plans : found) {
+        CHECK(plan_problem::holds_every_sample_once(plans.back().replicas));
+        CHECK(plans.back().replicas == found.front().back().replicas);
     }
     return check::finish();
 }

@@ -9,7 +9,7 @@ not checked again.
 import struct
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Annotated
 
 import numpy as np
@@ -43,8 +43,9 @@ def encode_plans(plans: Sequence[RankPlan]) -> list[bytes]:
     The hash is BLAKE2b of 8 bytes and also serves as the checksum, so that one pass over the bytes
     suffices. It is fast on any machine, without special instructions, and part of Python.
 
-    `plans`: Plans of all ranks, by rank. Raises `PlanFormatError`: A number is negative or too
-    large, or the memory plan does not have one entry per micro-batch.
+    `plans`: Plans of all ranks, by rank. Raises `PlanFormatError`: A number of the plan or of
+    its memory is negative or too large, a micro-batch has a field of another type than its own, or
+    the memory plan does not have one entry per micro-batch.
     """
     bodies = _bodies(plans)
     # A hash object can continue after its digest was taken.
@@ -108,11 +109,11 @@ def _bodies(plans: Sequence[RankPlan]) -> list[tuple[bytes, ...]]:
     bodies = []
     for plan in plans:
         shared = id(plan.microbatches)
-        if shared not in encoded:
-            encoded[shared] = _MICROBATCHES.dump_json(plan.microbatches)
         try:
+            if shared not in encoded:
+                encoded[shared] = _MICROBATCHES.dump_json(plan.microbatches, warnings="error")
             bodies.append(_body(plan, encoded[shared]))
-        except (struct.error, ValueError, OverflowError) as error:
+        except (struct.error, ValueError) as error:
             raise PlanFormatError(
                 f"iteration {plan.iteration}: cannot encode the plan of rank {plan.rank}: {error}"
             ) from error
@@ -120,8 +121,8 @@ def _bodies(plans: Sequence[RankPlan]) -> list[tuple[bytes, ...]]:
 
 
 def _body(plan: RankPlan, microbatches: bytes) -> tuple[bytes, ...]:
-    shape = (3, len(plan.microbatches))
-    memory = np.array(plan.memory.sizes, _SIZE).reshape(shape).tobytes()
+    n_sizes = 3 * len(plan.microbatches)
+    memory = struct.pack(f"<{n_sizes}Q", *chain.from_iterable(plan.memory.sizes))
     passes = plan.prediction.passes_ms.table.astype(_TIME, copy=False).tobytes()
     instructions = plan.instructions.table.astype(_ENTRY, copy=False).tobytes()
     numbers = _NUMBERS.pack(

@@ -47,7 +47,7 @@ def test_of_two_schedules_the_one_whose_gradients_are_reduced_first_is_taken() -
     microbatches = [padded_microbatch([sample], Recompute.NONE) for sample in samples_of([1] * 4)]
     for reduce_ms, ends_ms in (((), [23, 23]), ((0.0, 5.0), [24, 22])):
         cost = linear_cost(weights_ms=reduce_ms)
-        replica = PricedReplica(lambda: microbatches, of_stages)
+        replica = PricedReplica(lambda: microbatches, of_stages, ())
         scheduled = schedule_replica(replica, cost, cluster, [adaptive_split])
         assert scheduled.timeline.end_ms[:, -1].round().tolist() == ends_ms
 

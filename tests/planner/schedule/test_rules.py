@@ -102,7 +102,7 @@ def test_every_stage_warms_up_once_less_than_the_one_before() -> None:
 def test_a_stage_that_would_exceed_its_limit_is_named(
     rule: ScheduleRule, model_bytes: float, message: str
 ) -> None:
-    replica = PricedReplica(list, equal_stages([1] * 5, n_stages=3))
+    replica = PricedReplica(list, equal_stages([1] * 5, n_stages=3), ())
     cost = replace(linear_cost((1.0,) * 3), static_bytes=np.array([0.0, model_bytes, 0.0]))
     cluster = Cluster(n_stages=3, device_memory_bytes=3)
     with pytest.raises(InfeasibleScheduleError, match=message):

@@ -52,10 +52,10 @@ def find(
     seed: int = 0,
     cost: CostModel = COST,
     split_backward: bool = False,
-) -> tuple[Replicas, float]:
-    """The plan that is found in the plainest order, and its makespan."""
+) -> list[tuple[Replicas, float]]:
+    """Plans that are found in the plainest order, the best last, and their makespans."""
     table, *_ = search_spaces(samples, cost, cluster)
-    (plan,) = _kernels.find_plans(
+    (found,) = _kernels.find_plans(
         [table.kernel_costs],
         activation_room_bytes(cost, cluster),
         kernel_link(cluster.link),
@@ -65,8 +65,10 @@ def find(
         effort,
         seed,
     )
-    assert plan is not None
-    return [table.microbatches_of(replica) for replica in plan.replicas], plan.makespan_ms
+    return [
+        ([table.microbatches_of(replica) for replica in plan.replicas], plan.makespan_ms)
+        for plan in found
+    ]
 
 
 def makespan_ms(
@@ -115,15 +117,14 @@ def test_every_sample_is_in_the_plan_and_no_replica_is_empty(
 ) -> None:
     samples, cluster = samples_of(lengths), cluster_of(n_replicas)
     cost = linear_cost((1.0, 2.0), (0.02, 0.03), weights_ms=weights_ms)
-    for effort in (0, 6_250):
-        best, best_ms = find(
-            samples, cluster, effort, seed=seed, cost=cost, split_backward=split_backward
-        )
+    found = find(samples, cluster, 6_250, seed=seed, cost=cost, split_backward=split_backward)
+    for best, best_ms in found:
         kept = sorted(i for replica in best for m in replica for i in m.sample_ids)
         assert kept == list(range(len(lengths)))
         assert all(best)
         simulated_ms = makespan_ms(best, cluster, cost, split_backward=split_backward)
         assert simulated_ms == pytest.approx(best_ms, rel=1e-12)
+    assert [ms for _, ms in found] == sorted((ms for _, ms in found), reverse=True)
 
 
 @pytest.mark.parametrize(
@@ -136,17 +137,17 @@ def test_it_finds_the_best_of_all_plans_of_few_samples(
     lengths = np.random.default_rng(draw).integers(1, 300, 5).tolist()
     samples, cluster = samples_of(lengths), cluster_of(n_replicas)
     cost = linear_cost((1.0, 2.0), (0.02, 0.03), weights_ms=weights_ms)
-    _, found_ms = find(samples, cluster, 200_000, cost=cost, split_backward=split_backward)
+    found = find(samples, cluster, 200_000, cost=cost, split_backward=split_backward)
     best_ms = min(
         makespan_ms(replicas, cluster, cost, split_backward=split_backward)
         for replicas in every_plan(samples, n_replicas)
     )
-    assert found_ms == pytest.approx(best_ms, rel=1e-12)
+    assert found[-1][1] == pytest.approx(best_ms, rel=1e-12)
 
 
 def test_the_same_seed_gives_the_same_plan_and_another_one_another() -> None:
     samples, cluster = samples_of(range(10, 300, 7)), cluster_of(2)
-    plans = [find(samples, cluster, 25_000, seed=seed)[0] for seed in (1, 1, 2)]
+    plans = [find(samples, cluster, 25_000, seed=seed)[-1][0] for seed in (1, 1, 2)]
     assert plans[0] == plans[1] != plans[2]
 
 
@@ -154,22 +155,21 @@ def test_reductions_follow_the_passes_of_every_stage_and_slow_replicas_stretch_b
     # F and B of 1 ms each and transfers of 1 ms: the last stage ends after 4 ms, the first after 6.
     for slowness in (1.0, 1.5):
         found = find_in_two_samples(np.array([slowness]), reduce_ms=(2.0, 5.0))
-        assert found.makespan_ms == slowness * 9.0
-        (replica,) = found.replicas
+        assert found[-1].makespan_ms == slowness * 9.0
+        (replica,) = found[-1].replicas
         assert replica.tolist() == [[0, 2, 0]]
 
 
 def find_in_two_samples(
     slowness: FloatArray, reduce_ms: tuple[float, float] = (0.0, 0.0)
-) -> _kernels.FoundPlan:
-    """The plan of two samples that may run alone or together, all alike."""
+) -> list[_kernels.FoundPlan]:
+    """Plans of two samples that may run alone or together, all alike."""
     windows = (np.zeros(2, np.int32), np.array([[[0, 2]]]), np.zeros(2, np.int32))
     costs = _kernels.WindowCosts(_kernels.CostTable(np.ones((1, 2, len(Cost)))), *windows)
     link, reductions = _kernels.Link(0.0, 1.0, True), np.array(reduce_ms)
     (found,) = _kernels.find_plans(
         [costs], np.full(2, np.inf), link, False, reductions, slowness, 10_000, 0
     )
-    assert found is not None
     return found
 
 
@@ -239,12 +239,11 @@ def test_plans_are_those_of_all_stages(seed: int) -> None:
     tables = _kernels.CostTable(table, KINDS), _kernels.CostTable(table[:, KINDS].copy())
     windows = [_kernels.WindowCosts(each, CELLS, SPANS, ROWS) for each in tables]
     for split in (False, True):
-        plan, of_all_stages = _kernels.find_plans(
+        plans, of_all_stages = _kernels.find_plans(
             windows, ROOM, LINK, split, REDUCE_MS, np.ones(2), 12_500, seed
         )
-        assert plan is not None
-        assert of_all_stages is not None
-        assert plan.makespan_ms == of_all_stages.makespan_ms
+        ends_ms = [plan.makespan_ms for plan in plans]
+        assert ends_ms == [plan.makespan_ms for plan in of_all_stages]
 
 
 @pytest.mark.parametrize("seed", range(5))

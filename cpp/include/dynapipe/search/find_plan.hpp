@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -10,11 +9,12 @@
 
 namespace dynapipe {
 
-/// The best plan of a search.
+/// The best plan so far: the best start, or what a round of the search has found.
 struct FoundPlan {
     Assignment replicas;
     double makespan_ms;   ///< slowest replica, by the list scheduler
-    std::size_t n_moves;  ///< moves tried in all rounds
+    std::size_t effort;   ///< passes scheduled in all rounds so far; 0 for the start
+    std::size_t n_moves;  ///< moves tried so far, in all rounds
 };
 
 /// Finds plans: constructs starts, and improves the best of them by a seeded local search. The list
@@ -31,7 +31,7 @@ struct FoundPlan {
 ///
 /// The search runs in rounds. Each starts from the best plan so far and is as long as all earlier
 /// rounds together, whatever the effort. A round that does not fit into the remaining effort is not
-/// started. So more effort never gives a longer plan than less.
+/// started. So a search with more effort finds everything that one with less effort finds.
 ///
 /// Effort is counted in scheduled passes, not in time, and random numbers are integers, so the same
 /// input gives the same plan on every machine.
@@ -47,11 +47,12 @@ struct FoundPlan {
 ///                   replica to as many as there are samples.
 /// @param effort     passes to schedule in rounds for every table; the last move of a round may
 ///                   exceed it.
-/// @return           per table the best plan, of which no replica is empty; nothing of a table that
-///                   is left out.
+/// @return           per table, the best start, followed by the improvements that rounds within
+///                   `effort` found, the best last; nothing of a table that is left out; no replica
+///                   is empty.
 /// @throws std::invalid_argument  if a window of one sample has no cell, or does not fit.
-std::vector<std::optional<FoundPlan>> find_plans(std::span<ReplicaSimulator* const> simulators,
-                                                 std::span<const double> slowness,
-                                                 std::size_t effort, std::uint64_t seed);
+std::vector<std::vector<FoundPlan>> find_plans(std::span<ReplicaSimulator* const> simulators,
+                                               std::span<const double> slowness, std::size_t effort,
+                                               std::uint64_t seed);
 
 }  // namespace dynapipe

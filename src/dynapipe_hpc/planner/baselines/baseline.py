@@ -30,7 +30,7 @@ from dynapipe_hpc.planner.choose.choice import (
     Choice,
     Chooser,
     Infeasible,
-    schedule_plan,
+    ReplicaScheduler,
 )
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, IntArray, Shapes
 from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError, ScheduleRule
@@ -263,6 +263,7 @@ class Baseline:
             if config.setting == "tuned"
             else [config.setting]
         )
+        scheduler = ReplicaScheduler(cost, cluster, self.schedule_rules)
         tried: list[Candidate | Infeasible] = []
         failures: list[InputError] = []
         for setting in settings:
@@ -272,8 +273,7 @@ class Baseline:
                 failures.append(error)
                 continue
             priced = [PricedReplica.formed(microbatches, cost) for microbatches in replicas]
-            way, rules = describe(config, setting), self.schedule_rules
-            tried.append(schedule_plan(way, priced, rules, cost=cost, cluster=cluster))
+            tried.append(scheduler.schedule(describe(config, setting), priced))
         if not tried:
             raise failures[0]
         return Choice(tuple(tried))

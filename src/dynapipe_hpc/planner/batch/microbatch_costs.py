@@ -1,6 +1,6 @@
 """The costs of micro-batches that are already formed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -28,11 +28,13 @@ class PricedReplica(NamedTuple):
 
     form: Callable[[], Sequence[MicroBatch]]
     costs: StageCosts
+    key: Hashable  # equal only for equal replicas
 
     @classmethod
     def formed(cls, microbatches: Sequence[MicroBatch], cost: CostModel) -> Self:
         """Micro-batches that are already formed."""
-        return cls(lambda: microbatches, microbatch_costs(microbatches, cost))
+        costs = microbatch_costs(microbatches, cost)
+        return cls(lambda: microbatches, costs, tuple(microbatches))
 
 
 def microbatch_costs(microbatches: Sequence[MicroBatch], cost: CostModel) -> StageCosts:

@@ -108,7 +108,8 @@ class WindowTable:
 
     def priced(self, windows: npt.NDArray[np.uint32]) -> PricedReplica:
         """The micro-batches of the windows of a replica."""
-        return PricedReplica(partial(self.microbatches_of, windows), self.costs_of(windows))
+        key = (self, windows.tobytes())
+        return PricedReplica(partial(self.microbatches_of, windows), self.costs_of(windows), key)
 
     def costs_of(self, windows: npt.NDArray[np.uint32]) -> StageCosts:
         """Costs of the micro-batches of windows; each slice is a micro-batch."""

@@ -17,7 +17,7 @@ from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
 from dynapipe_hpc.planner.batch.slice_rule import SliceRule, SliceSetting
 from dynapipe_hpc.planner.batch.slice_windows import with_slices
 from dynapipe_hpc.planner.batch.window_table import WindowTable
-from dynapipe_hpc.planner.choose.choice import Choice, schedule_plan
+from dynapipe_hpc.planner.choose.choice import Choice, ReplicaScheduler
 from dynapipe_hpc.planner.choose.config import SearchConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
@@ -29,6 +29,8 @@ from dynapipe_hpc.planner.schedule.simulate import extra_reduce_ms
 @dataclass(frozen=True, slots=True)
 class BestOfSearch:
     """Searches for micro-batches, their order, modes and replicas, and schedules what it finds.
+
+    A search with more effort also compares every plan that less effort would have found.
 
     `schedule_rules`: Ways to order passes, all of which are tried. `slices`: Slicing of long
     samples, if schedules may be adaptive: slices cannot run in a fixed order of passes.
@@ -54,21 +56,19 @@ class BestOfSearch:
                 slices=self.slices if self._may_be_adaptive else "off",
             )
         )
+        scheduler = ReplicaScheduler(self.cost, self.cluster, self.schedule_rules)
         return Choice(
             tuple(
-                schedule_plan(
+                scheduler.schedule(
                     f"local search, {plan.n_moves:,} moves, {describe_modes(table.modes)}",
                     [table.priced(replica) for replica in plan.replicas],
-                    self.schedule_rules,
-                    cost=self.cost,
-                    cluster=self.cluster,
                 )
-                for table, plan in zip(tables, self._found_plans(tables), strict=True)
-                if plan is not None
+                for table, plans in zip(tables, self._found_plans(tables), strict=True)
+                for plan in plans
             )
         )
 
-    def _found_plans(self, tables: Sequence[WindowTable]) -> list[_kernels.FoundPlan | None]:
+    def _found_plans(self, tables: Sequence[WindowTable]) -> list[list[_kernels.FoundPlan]]:
         slowness = self.cost.slowness
         n_replicas = self.cluster.n_replicas
         return _kernels.find_plans(

@@ -1,8 +1,10 @@
 """Candidates for the plan of an iteration, and how their replicas are scheduled."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
+
+import numpy as np
 
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
@@ -71,25 +73,45 @@ class Choice:
         return self.best.pipelines
 
 
-def schedule_plan(
-    way: str,
-    replicas: Sequence[PricedReplica],
-    rules: Sequence[ScheduleRule],
-    *,
-    cost: CostModel,
-    cluster: Cluster,
-) -> Candidate | Infeasible:
-    """Schedules each replica of a plan by the rule that has its gradients reduced soonest."""
-    if cost.slowness is not None:
-        replicas = [
-            replica._replace(costs=replica.costs.slowed(factors))
-            for replica, factors in zip(replicas, cost.slowness, strict=True)
-        ]
-    try:
-        pipelines = [schedule_replica(replica, cost, cluster, rules) for replica in replicas]
-    except InfeasibleScheduleError as error:
-        return Infeasible(way, str(error))
-    return Candidate(way, pipelines, cost)
+@dataclass(frozen=True, slots=True, eq=False)
+class ReplicaScheduler:
+    """Schedules each replica by the rule that has its gradients reduced soonest.
+
+    Equal replicas are scheduled once: plans that a search finds share most replicas.
+    """
+
+    cost: CostModel
+    cluster: Cluster
+    rules: Sequence[ScheduleRule]
+    _known: dict[tuple[Hashable, tuple[float, ...]], Pipeline] = field(
+        default_factory=dict, init=False
+    )
+
+    def schedule(self, way: str, replicas: Sequence[PricedReplica]) -> Candidate | Infeasible:
+        """Schedules the replicas of a plan."""
+        try:
+            pipelines = [
+                self._pipeline(*each)
+                for each in zip(replicas, self._slowness(len(replicas)), strict=True)
+            ]
+        except InfeasibleScheduleError as error:
+            return Infeasible(way, str(error))
+        return Candidate(way, pipelines, self.cost)
+
+    def _slowness(self, n_replicas: int) -> list[tuple[float, ...]]:
+        """Slowness factors of the stages, by replica; empty if all replicas are equally fast."""
+        slowness = self.cost.slowness
+        return [()] * n_replicas if slowness is None else list(map(tuple, slowness.tolist()))
+
+    def _pipeline(self, replica: PricedReplica, slowness: tuple[float, ...]) -> Pipeline:
+        known = self._known.get((replica.key, slowness))
+        if known is not None:
+            return known
+        costs = replica.costs.slowed(np.array(slowness)) if slowness else replica.costs
+        priced = replica._replace(costs=costs)
+        scheduled = schedule_replica(priced, self.cost, self.cluster, self.rules)
+        self._known[replica.key, slowness] = scheduled
+        return scheduled
 
 
 class Chooser(Protocol):

@@ -13,7 +13,7 @@ from dynapipe_hpc.planner.batch.price_windows import check_samples, price_window
 from dynapipe_hpc.planner.batch.slice_rule import SliceRule
 from dynapipe_hpc.planner.batch.slice_windows import with_slices
 from dynapipe_hpc.planner.batch.window_table import WindowTable
-from dynapipe_hpc.planner.choose.choice import Choice, schedule_plan
+from dynapipe_hpc.planner.choose.choice import Choice, ReplicaScheduler
 from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray, StageCosts
 from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, PassKind, Schedule
 
@@ -38,10 +38,9 @@ class ForwardWindows:
         windows = table.split(self.cluster.n_replicas)
         work_ms = table.costs.take(table.cells_of(windows).astype(np.int64)).bottleneck_ms
         replicas = [windows[places] for places in balance(work_ms, self.cluster.n_replicas)]
+        scheduler = ReplicaScheduler(self.cost, self.cluster, [forward_only])
         priced = [table.priced(replica) for replica in replicas]
-        cost, cluster = self.cost, self.cluster
-        plan = schedule_plan("forward passes", priced, [forward_only], cost=cost, cluster=cluster)
-        return Choice((plan,))
+        return Choice((scheduler.schedule("forward passes", priced),))
 
     def _windows(self, ordered: Sequence[Sample]) -> WindowTable:
         cost, cluster, rule = self.cost, self.cluster, self.slice_rule
