@@ -136,7 +136,7 @@ class Block:
     Attributes:
         parameters: Number of weights on one shard, norms and biases included.
         largest_weight: Size of the largest trained weight, in numbers.
-        work: Operations of the forward pass.
+        work: Number of operations of the forward pass.
         deferrable: Operations of linear maps whose weight gradients may be computed in a separate
             pass; what these gradients need until then is no more than `kept`.
         kept: Numbers kept for the backward pass, in the precision of activations.
@@ -229,7 +229,7 @@ class Part:
 
     @property
     def work(self) -> Work:
-        """Operations of the forward pass."""
+        """Number of operations of the forward pass."""
         return _work_of(self.blocks)
 
     def deferred_work(self, recompute: Recompute) -> Amount:

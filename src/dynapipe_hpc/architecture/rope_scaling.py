@@ -40,10 +40,10 @@ class Llama3Scaling(ConfigTable):
     Attributes:
         kind: Kind of scaling.
         factor: Divisor of the positions of slow pairs.
-        low_freq_factor: A pair that turns at most this often in `original_max_tokens` positions is
-            slow.
-        high_freq_factor: A pair that turns at least this often in `original_max_tokens` positions
-            is fast: its positions are not divided.
+        low_freq_factor: A pair of rotary dimensions that turns at most this often in
+            `original_max_tokens` positions is slow.
+        high_freq_factor: A pair of rotary dimensions that turns at least this often in
+            `original_max_tokens` positions is fast: its positions are not divided.
         original_max_tokens: Longest row for which the model was trained before the scaling.
 
     Source:
@@ -76,9 +76,10 @@ class YarnScaling(ConfigTable):
     Attributes:
         kind: Kind of scaling.
         factor: Divisor of the positions of slow pairs.
-        beta_fast: A pair that turns at least this often in `original_max_tokens` positions is fast:
-            its positions are not divided.
-        beta_slow: A pair that turns at most this often in `original_max_tokens` positions is slow.
+        beta_fast: A pair of rotary dimensions that turns at least this often in
+            `original_max_tokens` positions is fast: its positions are not divided.
+        beta_slow: A pair of rotary dimensions that turns at most this often in
+            `original_max_tokens` positions is slow.
         original_max_tokens: Longest row for which the model was trained before the scaling.
         attention_factor: Factor by which rotated queries and keys are multiplied; None for
             0.1 ln(factor) + 1.

@@ -32,7 +32,8 @@ class T5Shape(ModelShape):
         head_size: Width of one attention head.
         gated: Whether the feed-forward block has a gated GELU (T5 1.1) instead of a ReLU.
         scale_decoder_outputs: Whether the input of a tied head is divided by the square root of
-            hidden_size, as in T5 1.0; None for true if the head is tied. Only then may it be true.
+            hidden_size, as in T5 1.0; None means true if the head is tied, else false. It may be
+            true only with a tied head.
         n_buckets: Number of buckets of distances, each with its own bias per head; in the
             encoder, each direction has half of the buckets.
         max_distance: Distance beyond which all distances share one bucket.

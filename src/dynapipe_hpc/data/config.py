@@ -108,11 +108,11 @@ class DataConfig(ConfigTable):
         if self.dataset and self.mixture:
             raise ValueError(
                 f"both dataset ('{self.dataset}') and [[data.mixture]] are given; put the dataset "
-                "into the mixture, or leave either out"
+                "into the mixture, or leave one of the two out"
             )
         if self.lengths and (self.dataset or self.mixture):
             other = f"dataset ('{self.dataset}')" if self.dataset else "[[data.mixture]]"
-            raise ValueError(f"both {other} and [data.lengths] are given; leave either out")
+            raise ValueError(f"both {other} and [data.lengths] are given; leave one out")
         if not (self.dataset or self.mixture or self.lengths):
             raise ValueError(
                 "dataset is missing, or [[data.mixture]] tables of several datasets, or a "
@@ -134,7 +134,7 @@ class DataConfig(ConfigTable):
         if weighted and given:
             raise ValueError(
                 f"{given[0]} makes rates follow from the sizes of datasets, but "
-                f"'{weighted[0].name}' has weight = {weighted[0].weight}; leave either out"
+                f"'{weighted[0].name}' has weight = {weighted[0].weight}; leave one of the two out"
             )
         if weighted and len(weighted) < len(self.mixture or ()):
             [without, *_] = [entry for entry in self.mixture or () if not entry.weight]

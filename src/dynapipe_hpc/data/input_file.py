@@ -82,7 +82,7 @@ def _check_regular(mode: int) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """The reason of the system, or of a name with a zero byte."""
+    """The reason that the system gives, or the error of a name with a zero byte."""
     return getattr(error, "strerror", None) or str(error)
 
 

@@ -29,8 +29,9 @@ class EvaluationConfig(ConfigTable):
 
     Attributes:
         dataset: Path of an HDF5 dataset whose samples are evaluated.
-        held_out: Share of the training samples that is evaluated and never trained on; these are
-            chosen by a hash of their ids, so that other seeds and settings hold out the same ones.
+        held_out: Share of the training samples that is evaluated and never trained on; held-out
+            samples are chosen by a hash of their ids, so that other seeds and settings hold out the
+            same ones.
         every: Number of iterations between evaluations; 0 for none between the first and the last.
         tokens: Most tokens of one evaluation. All evaluations of a run have the same samples, at
             least one per replica. None: together they have one hundredth of the run's tokens, and

@@ -42,7 +42,7 @@ def describe_for(config: ExperimentConfig, path: Path) -> str:
 
 
 def describe_room(experiment: Experiment, rows: RowLengths) -> str:
-    """Rates of a mixture, samples that are cut, and the longest row that fits, by recomputation.
+    """Rates of a mixture, samples that are cut, and the longest row that fits in each mode.
 
     Lengths are those of rows of one sample. For an encoder-decoder model: the longest input with
     the dataset's longest target, and the longest target with its longest input.

@@ -47,7 +47,7 @@ def workers_of(job: Job, n_workers: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Preprocessed:
-    """Result of a preprocessing job; totals count what was made now, on the first rank."""
+    """Result of a preprocessing job; totals, on the first rank, leave out what was reused."""
 
     n_samples: int
     n_shards: int

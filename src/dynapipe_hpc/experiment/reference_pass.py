@@ -49,7 +49,7 @@ class ReferenceFile:
         return cls(dataset.with_name(name), fingerprint, n_samples)
 
     def or_in_run(self, output: Path) -> Self:
-        """The file in a run folder, if it exists or the folder of this file is not writable."""
+        """This file; in the run folder if it is there, or cannot be written beside the dataset."""
         path = output / self.path.name
         if _is_writable(self.path.parent) and not path.exists():
             return self

@@ -1,4 +1,4 @@
-"""The lock on a run folder, by which one run at a time writes there."""
+"""The lock on a run folder, which lets only one run at a time write there."""
 
 import errno
 import json

@@ -224,10 +224,11 @@ def mpi_settings(
 ) -> Iterator[None]:
     """Sets variables for the block that starts MPI, and removes them after it.
 
-    Variables that users have set are kept. Others are removed, as processes that this one starts
-    may be ranks of another job. Open MPI does not start without HOME, which containers and services
-    may lack. The Open MPI of the virtual environment (`is_own`) is told where it is, as it looks
-    where it was built, and reads this package's settings after the user's and the environment's.
+    Variables that users have set are kept. Those set here are removed again, as processes that this
+    one starts may be ranks of another job. Open MPI does not start without HOME, which containers
+    and services may lack. The Open MPI of the virtual environment (`is_own`) is told its folder, as
+    it would look in the one where it was built. It reads this package's settings after the user's
+    and the environment's.
 
     If the job runs on one host, MPI does without the network: otherwise ranks listen for
     connections, with Open MPI on all interfaces. A single process does without shared memory, too:

@@ -175,7 +175,7 @@ def kernels_of(shape: ModelShape, dtype: torch.dtype, device: torch.device) -> s
 
 
 def packed_obstacle(shape: ModelShape, dtype: torch.dtype, device: torch.device) -> str:
-    """Reason why packed rows have no kernel of their own; empty if they have."""
+    """Reason why packed rows have no kernel of their own; empty if they have one."""
     if shape.has_target_rows:
         return "its attention has a learned bias"
     return flash_obstacle(device, dtype, shape.head_width)

@@ -73,7 +73,7 @@ def run_backward(output: Tensor, gradient: Tensor | None) -> None:
 
 
 class _Seed(Function):
-    """Scalar with a given gradient with respect to a tensor."""
+    """Scalar whose gradient with respect to a tensor is given."""
 
     @staticmethod
     def forward(ctx: Any, output: Tensor, gradient: Tensor | None) -> Tensor:

@@ -238,8 +238,8 @@ def feed_forward_of(shape: T5Shape, shards: Shards) -> ReluFeedForward | GatedFe
 class T5Stage(StageOfFamily):
     """Pipeline stage of a T5: consecutive layers, and the parts that belong to them.
 
-    Layers are counted from the encoder's first to the decoder's last. The first stage and the
-    stages where the decoder begins and where a tied head is each hold a copy of the embedding.
+    Layers are counted from the encoder's first to the decoder's last. The first stage, the one
+    where the decoder begins and the one that has a tied head each hold a copy of the embedding.
     Every stage with layers of a side holds a copy of that side's relative bias. Copies start with
     the same values.
     """

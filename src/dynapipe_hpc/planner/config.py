@@ -63,7 +63,7 @@ class PlannerConfig(ConfigTable):
 
     @property
     def slice_tokens(self) -> int:
-        """Tokens per slice of samples that are longer; 0 if no number is set."""
+        """Tokens per slice, for samples longer than a slice; 0 if no number is set."""
         slices = self.batch.slices if isinstance(self.batch, DynamicConfig) else "off"
         return slices if isinstance(slices, int) else 0
 

@@ -15,10 +15,10 @@ class ReportConfig(ConfigTable):
             iteration after a start or restart are always printed, as are skipped updates.
         tensorboard: Whether to write curves for TensorBoard into the run folder, if it is
             installed.
-        wandb: Project of Weights & Biases that gets the curves; None for none. They are stored in
+        wandb: Project of Weights & Biases that gets the curves; None sends none. They are stored in
             the run folder for `wandb sync`, or sent at once if `WANDB_MODE` is online.
         mlflow: Experiment of MLflow that gets the curves, on the server `MLFLOW_TRACKING_URI` or
-            else in the run folder; None for none.
+            else in the run folder; None sends none.
     """
 
     trace_iterations: int = Field(default=20, ge=0, le=10**7)

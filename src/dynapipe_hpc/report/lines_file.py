@@ -33,7 +33,7 @@ class LinesFile(Generic[T]):
         key: str = "",
         most_characters: int = MAX_LINE_CHARACTERS,
     ) -> None:
-        """Does not open the file. A growing file may be missing; its records ascend by `key`."""
+        """Does not open the file; a growing one may not be there yet, and ascends by `key`."""
         self.path, self._key, self._most_characters = path, key, most_characters
         self._adapter = TypeAdapter(kind)
 

@@ -218,7 +218,7 @@ def _mib(n_bytes: float) -> str:
 
 
 def outliers(comparison: Comparison) -> list[str]:
-    """A line per run in which single samples alone lengthen iterations."""
+    """A line per run in which some iterations are longer because of one long sample."""
     lines = []
     for run in comparison.runs:
         lengthened = [record for record in run.kept if record.has_outlier]

@@ -101,7 +101,7 @@ class _Tokens(NamedTuple):
     def from_microbatches(
         cls, side: Side, microbatches: Sequence[MicroBatch], lengths: RowLengths
     ) -> Self:
-        """Tokens on one side; lengths are positions that each sample takes, without padding."""
+        """Tokens of encoder or decoder; lengths are the tokens of each sample, without padding."""
         n_rows = np.array([m.n_rows for m in microbatches])
         n_samples = [len(row) for m in microbatches for row in m.rows]
         row_of = np.repeat(np.arange(len(n_samples)), n_samples)

@@ -63,7 +63,7 @@ def poll(
 
 
 class HostMemory:
-    """Memory that the ranks of a host load from and store to, without a call of MPI that waits.
+    """Memory that the ranks of a host load from and store to, without a blocking call of MPI.
 
     Every rank owns a part of it. A rank that sees one write of another rank also sees all earlier
     writes of that rank.
@@ -313,7 +313,7 @@ class FarRings:
         return self._memory, self._members.index(leader)
 
     def answer(self) -> None:
-        """Lets a leader that waits answer planners; loads from its ring alone do not."""
+        """Called by a leader that waits: MPI answers planners in its calls, not during loads."""
         if self._memory is not None and self._thread is None:
             self._memory.enter_mpi()
 

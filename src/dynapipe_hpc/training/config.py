@@ -36,7 +36,7 @@ class PreferencesConfig(ConfigTable):
             swapped, only in "dpo" (conservative DPO).
         sft_weight: Weight of the chosen answer's mean cross entropy per token, which is added to
             the loss; 0 adds nothing.
-        per_token: Whether the log-ratio of an answer is divided by its number of tokens; None for
+        per_token: Whether the log-ratio of an answer is divided by its number of tokens; None means
             true in "ipo" and false in "dpo", as in `trl`.
     """
 

@@ -29,7 +29,7 @@ def logits_of(
     """Logits after each token, shape (tokens, vocabulary).
 
     `tokens`: Ids that a decoder reads, the start token included. `source`: Ids that an encoder
-    reads. `kv_cache`: Keys and values of earlier tokens, to which these are added.
+    reads. `kv_cache`: Keys and values of earlier tokens; those of `tokens` are added.
     """
     batch = _batch_of(tokens)
     if source is not None:
@@ -132,8 +132,8 @@ def continued(
 ) -> Iterator[int]:
     """Tokens that a model writes, one after another, until it writes one of `end_ids`.
 
-    A model with slices keeps keys and values; in others every token takes a pass over all before
-    it. `source`: Tokens that an encoder reads; None for a model without one.
+    A model that runs slices keeps keys and values; in others every token takes a pass over all
+    tokens before it. `source`: Tokens that an encoder reads; None for a model without one.
     """
     read, kv_cache = list(tokens), KeyValueCache() if stage.has_kv_cache else None
     while (token := choose(logits_of(stage, read, source, kv_cache)[-1])) not in end_ids:

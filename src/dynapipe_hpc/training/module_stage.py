@@ -112,10 +112,10 @@ class ModuleStage:
     def evaluating(
         self, load_tokens: Callable[[MicroBatch], Batch], samples: Sequence[Sample]
     ) -> Iterator[Tensor]:
-        """Lets the stage execute forward passes alone in the block, which keep nothing.
+        """In the block the stage executes only forward passes, which keep nothing.
 
-        Returns the table of `SampleLosses`, or of `AnswerLogProbs` for pairs; zeros but on the last
-        stage.
+        Returns the table of `SampleLosses`, or of `AnswerLogProbs` for pairs; zeros except on the
+        last stage.
         """
         outer = self._load_tokens, self._objective
         of_pairs = any(sample.is_pair for sample in samples)

@@ -248,5 +248,5 @@ def test_other_families_name_what_they_do_not_compute(
     theirs = copy_of(name)
     set_in_config(theirs, **values)
     assert told in (found := refusal(theirs))
-    advice = 'or set model.family to "transformers", which may have it'
+    advice = 'or set model.family to "transformers", which may support it'
     assert found.endswith(advice) == (name != "t5")

@@ -123,7 +123,7 @@ def _cut_answers(
 
 
 def inputs_after_turns(room: Tokens, input_lengths: Integers, spans: Spans) -> Tokens:
-    """Length of the longest end of each input that fits and begins right after a turn, or 0.
+    """Length of the longest tail of each input that fits and begins right after a turn, or 0.
 
     `room`: Most input tokens that fit, shape (n_samples,). `input_lengths`: Number of input tokens
     of every sample, shape (n_samples,).

@@ -39,7 +39,7 @@ class Batches(ABC):
     samples_of_epoch: int | None = None
 
     def __init__(self, used: UsedTokens, budget: int, apart: int) -> None:
-        """Takes the samples, a token budget, and how many draws a batch has without a repeat."""
+        """Takes the samples, a token budget, and how many draws in a row never repeat a sample."""
         self._kept, self._lengths = used.kept, used.lengths
         self._budget, self._apart = budget, apart
 

@@ -83,7 +83,7 @@ def unlocated_error(chat: ChatText, k: int) -> InputError:
 
 
 class Turns(StrEnum):
-    """Samples of a conversation whose turns change when more turns follow.
+    """Samples of a conversation if the template changes a turn as soon as more turns follow it.
 
     Attributes:
         EACH: A sample for each such turn: the text up to it, as the model sees it when it answers.

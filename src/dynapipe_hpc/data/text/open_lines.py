@@ -184,7 +184,7 @@ class _Records:
         self._records = records
 
     def readline(self, limit: int = -1, /) -> bytes:
-        """The next record, whatever the limit: it is in memory anyway."""
+        """The next record, even if it is longer than the limit: it is in memory already."""
         del limit
         record = next(self._records, None)
         return b"" if record is None else record.encode() + b"\n"

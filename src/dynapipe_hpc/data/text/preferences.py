@@ -273,7 +273,8 @@ def _repeats(
         return True
     raise InputError(
         f"field '{name}' is a conversation that does not begin with the messages that the record "
-        "has before the answers; remove these, or all but the last message of both answers"
+        "has before the answers; remove those from the record, or all but the last message from "
+        "both answers"
     )
 
 

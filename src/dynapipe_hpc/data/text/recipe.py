@@ -75,7 +75,7 @@ def recipe_of(
         raise InputError(f"--turns {turns}: in preference pairs only answers count; leave it out")
     if not record_format.needs_template and template is None:
         if turns is not Turns.EACH:
-            raise InputError(f"--turns {turns}: only a chat template writes turns; leave it out")
+            raise InputError(f"--turns {turns}: is for chat templates only; leave it out")
         return Recipe(tokenizer, record_format, fields)
     if chat is None:
         raise InputError(

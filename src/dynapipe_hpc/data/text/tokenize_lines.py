@@ -303,7 +303,8 @@ TokenizePool = Callable[[Iterable[Lines]], Iterator[TokenizedLines]]
 def open_pool(recipe: Recipe, n_workers: int) -> Iterator[TokenizePool]:
     """Starts the worker processes, and ends them when the block ends, even by an exception.
 
-    With one worker, this process does the work itself: on one core two would only compete.
+    With one worker, this process does the work itself: on one core two processes would only
+    compete.
     """
     if n_workers == 1:
         _tokenize_with_one_thread()

@@ -136,7 +136,7 @@ def _quiet() -> Iterator[None]:
 
 
 def read_templates(path: Path) -> Mapping[str, str]:
-    """Chat templates by name in a file of Jinja, or of JSON, as in a folder."""
+    """Chat templates by name: of a Jinja file, or of JSON as in tokenizer_config.json."""
     text = read_text(path)
     try:
         content = json.loads(text)

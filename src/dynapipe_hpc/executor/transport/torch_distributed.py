@@ -30,9 +30,9 @@ class TorchGroups:
     """Process groups that a rank belongs to; a group that would have one member is None.
 
     Attributes:
-        transfers: Group per payload of the ranks with the same shard number, in the order of plans;
-            empty if there is one stage and one replica. A pair of ranks has a communicator and a
-            stream per group, so that a late gradient does not hold up an activation.
+        transfers: One group per payload, of the ranks with the same shard number in the order of
+            plans; empty if there is one stage and one replica. A pair of ranks has a communicator
+            and a stream per group, so that a late gradient does not hold up an activation.
         replicas: Data-parallel ranks: the same shard of the same stage, by replica.
         shards: Tensor-parallel ranks: the same stage of the same replica, by shard.
         same_replica: Ranks of the same replica.

@@ -376,7 +376,7 @@ def measure_link(
     """Bounces tensors between neighbouring stages, all pairs at once (collective).
 
     Returns the median over pairs; None if there is one stage. Whether the link is full duplex is
-    copied, not measured.
+    not measured, but taken from the configuration.
     """
     collectives, transport = channels.collectives, channels.transport
     rank = collectives.replica * collectives.n_stages + collectives.stage

@@ -38,7 +38,7 @@ from dynapipe_hpc.training.token_loader import token_weights
 
 
 class OutOfMemoryError(RuntimeError):
-    """A micro-batch is too large for a stack."""
+    """A micro-batch needs more memory than a stack of layers leaves."""
 
 
 class _ElsewhereError(OutOfMemoryError):

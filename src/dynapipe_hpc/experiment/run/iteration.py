@@ -68,9 +68,10 @@ class QuietPeriod:
 
 @dataclass(frozen=True, slots=True)
 class TakenPlan:
-    """Plan of an iteration, taken from the store, encoded and decoded, and its global batch.
+    """Plan of an iteration from the store, as bytes and decoded, and its global batch.
 
-    Only the rank that has planned it knows the CPU time of planning, and the longest sample's trip.
+    Only the rank that has planned it knows the CPU time of planning, and how long the longest
+    sample takes through all stages and back.
     """
 
     data: bytes

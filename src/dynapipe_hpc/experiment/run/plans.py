@@ -220,9 +220,9 @@ class Plans:
     The thread makes and encodes a plan once, and stores it for each of the ranks that execute it.
     Only the store's capacity limits it: it blocks in `put` while the store is full. An iteration
     that cannot be planned, or whose plans the store refuses, ends the planning: all ranks get the
-    reason in place of a plan. Once some ranks have received their plan, this is impossible, as they
-    would wait for the others while executing it; such an error leaves the thread uncaught, and
-    `open_job` ends the job.
+    reason in place of a plan. Once some ranks have received their plan, no reason can be sent, as
+    they would wait for the others while executing it: an error is then not caught, and `open_job`
+    ends the job.
     """
 
     def __init__(

@@ -154,7 +154,7 @@ class Rank:
 
     @contextmanager
     def watched(self, run: Path) -> Iterator[None]:
-        """Ends the job if this rank or one on its host hangs or dies in the block; all together.
+        """Ends the job if this rank or one on its host hangs or dies in the block (collective).
 
         Files in the run folder say where ranks hang.
         """

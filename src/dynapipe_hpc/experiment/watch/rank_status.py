@@ -234,7 +234,7 @@ def write_hang(run: Path, statuses: Sequence[RankStatus]) -> None:
 
 
 def read_hangs(run: Path, ranks: Iterable[int], now_s: float) -> Iterator[RankStatus]:
-    """Statuses in the files of ranks, whose times without progress extend to `now_s`.
+    """Statuses in the files of ranks; times without progress are counted until `now_s`.
 
     Each file is looked for once, by its name: a client of NFS may keep lists of a folder for half
     a minute, but asks its server for a name that it does not know.

@@ -280,7 +280,7 @@ class ShardedLinear(nn.Module):
         self.adapters.add(n_inputs, sizes, split, lora)
 
     def mapped(self, values: Tensor, bias: Tensor | None) -> Tensor:
-        """This shard's outputs, by its part of the weight and adapters, of values (..., inputs)."""
+        """Values, shape (..., inputs), mapped by this shard's part of the weight and adapters."""
         if not self.adapters:
             return linear(values, self.weight, bias)
         # Adapters first, so that recomputation of what they keep can stop before the product with

@@ -175,7 +175,7 @@ class _FusedAttention(Function):
 
 
 class _GroupedProduct(Function):
-    """Keeps what products of experts keep: their inputs, if weights are trained."""
+    """Computes nothing, but keeps what products of experts do: inputs, if weights are trained."""
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, weight: Tensor) -> Tensor:
@@ -231,8 +231,8 @@ def _run(
             output = stage.run(hidden, batch, Recompute.NONE)
     except RuntimeError as error:
         raise InputError(
-            f"layers of a {shape.model_type} do not run without values, so that their costs "
-            f"cannot be estimated ({str(error).partition(chr(10))[0]}); measure them: "
+            f"layers of a {shape.model_type} do not run on tensors without values, so that "
+            f"their costs cannot be estimated ({str(error).partition(chr(10))[0]}); measure them: "
             "'dynapipe-hpc profile CONFIG -o TABLE.h5', then set planner.cost.kind to \"profiled\" "
             "and planner.cost.path to the table"
         ) from error

@@ -17,7 +17,7 @@ class RowCountConfig(ConfigTable):
     """The table of a rule with the same number of rows in every micro-batch.
 
     Attributes:
-        rule: Chooses this table.
+        rule: Name of the rule.
         rows_per_microbatch: Rows of a micro-batch, fewer where some replica would get no
             micro-batch; "tuned" for the number whose plan is predicted to be fastest, for each
             batch.
@@ -36,7 +36,7 @@ class TokenCountConfig(ConfigTable):
     """The table of a rule with about the same number of tokens in every micro-batch.
 
     Attributes:
-        rule: Chooses this table.
+        rule: Name of the rule.
         tokens_per_microbatch: Most tokens of a micro-batch, padding included; a longer sample has
             a micro-batch of its own. For packed_balanced, this limits only the mean of all
             micro-batches. "tuned" for the number whose plan is predicted to be fastest, per batch.

@@ -52,7 +52,7 @@ def padded(tokens: Tokens, multiple: int = ROW_MULTIPLE) -> Tokens:
 
 
 def row_lengths(samples: Sequence[Sample], is_encoder_decoder: bool) -> RowLengths:
-    """Lengths of the padded rows that samples need alone, in their order."""
+    """Lengths of the padded rows that samples need if each has a row of its own, in their order."""
     inputs, targets = (tokens_of(samples, side) for side in ("input_tokens", "answer_tokens"))
     return rows_of_tokens(inputs, targets, is_encoder_decoder)
 

@@ -155,7 +155,7 @@ class _Times(NamedTuple):
         return times._replace(overheads_ms=np.where(np.isfinite(took_ms), overheads_ms, 0))
 
     def of_sample(self, tokens: FloatArray) -> FloatArray:
-        """Times of samples with these numbers of tokens, without overheads, same shape."""
+        """Times, without overheads, of samples with these numbers of tokens, in the same shape."""
         return self.per_token * tokens + self.per_pair * tokens**2
 
     def best_number(self, n_tokens: int, most: int, n_stages: int) -> int:

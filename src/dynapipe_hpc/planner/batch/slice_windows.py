@@ -126,7 +126,7 @@ class _Slices(NamedTuple):
 
     @property
     def are_new(self) -> BoolArray:
-        """Whether a cut is the first of its sample and mode: shares of few slices may be equal.
+        """Whether a cut differs from all before it: unlike shares of few slices may be one number.
 
         Shape (n_cuts,).
         """

@@ -41,7 +41,7 @@ from dynapipe_hpc.planner.cost.stage_parts import StageKinds, boundary_sizes, pa
 
 
 class LayerEstimate(NamedTuple):
-    """Needs of one part of a kind, on one shard: what depends on tokens, and bytes that do not.
+    """Work and bytes of one part of a kind on one shard, those that depend on tokens and the rest.
 
     Both are in the order of estimate_costs.hpp.
     """
@@ -129,8 +129,8 @@ def analytic_cost(
     parts = parts or shape.parts(cluster.n_shards, cluster.n_stream_shards)
     if not parts:
         raise InputError(
-            f"the sizes of a {shape.family} do not tell its costs, and neither parts of it nor "
-            "measured costs are given"
+            f"the costs of a {shape.family} cannot be computed from its sizes; give its parts, or "
+            "measured costs"
         )
     element_bytes = config.element_bytes
     parameter_bytes = {
@@ -173,7 +173,7 @@ def analytic_cost(
 
 
 class _Estimates(NamedTuple):
-    """Needs of a model's layers in a mode, as arguments of the kernel."""
+    """Work and bytes of a model's layers in a mode, as arguments of the kernel of estimates."""
 
     sides: Kinds
     windows: FloatArray

@@ -82,5 +82,5 @@ def load_table(path: Path, shape: ModelShape) -> ProfileTable:
 
 
 def parameters_beside(profile: Path) -> Path:
-    """Expected path of the sizes of weights that belong to measurements."""
+    """Path at which the file of weight sizes is expected that goes with a file of measurements."""
     return profile.with_name(f"{profile.stem}_parameters.csv")

@@ -40,8 +40,8 @@ class FunctionCost:
     """Costs by plain functions of the padded lengths of a micro-batch.
 
     All rows of a micro-batch have one length, so that `[row_tokens] * n_rows` are its lengths. Both
-    are integers, except in packed micro-batches: these are looked up as equal rows with the same
-    number of tokens and of pairs of tokens within a sample (the same sum of squared lengths).
+    are integers, except in packed micro-batches: these cost what equal rows would with as many
+    tokens and as many pairs of tokens within a sample (the same sum of squared lengths).
 
     Neither function may fall with more rows or longer rows; infinity means that a micro-batch
     cannot run. The gradient all-reduce and the update take no time here, as no plan changes them.

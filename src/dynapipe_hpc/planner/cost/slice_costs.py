@@ -12,7 +12,7 @@ PAIR_COLUMNS = [Cost.FORWARD_MS, Cost.BACKWARD_MS]
 
 
 class PairTimes(NamedTuple):
-    """Times per pair of a token and a token before its slice, shape (n_kinds, 2) each."""
+    """Times per pair of a token of a slice and one before the slice, each of shape (n_kinds, 2)."""
 
     pair_ms: FloatArray  # time in layers in which tokens see all before them
     near_pair_ms: FloatArray  # time in layers with a window, of the pairs within it

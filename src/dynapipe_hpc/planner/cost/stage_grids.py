@@ -80,7 +80,7 @@ class StageMeasurements:
 
     @cached_property
     def pair_ms(self) -> FloatArray:
-        """Times per pair of a token and a token before its slice, shape (n_kinds, 2)."""
+        """Times per pair of a token of a slice and a token before the slice, shape (n_kinds, 2)."""
         layer = self.measured.get(LAYER)
         if layer is None or layer.pair_ms is None:
             return pair_ms_of_rows(self.interpolator)

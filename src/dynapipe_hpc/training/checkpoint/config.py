@@ -19,8 +19,8 @@ class CheckpointConfig(ConfigTable):
             far, and to keep the newest of these in addition to those of keep_last.
         grace_s: Time in seconds between a signal to stop and the forced end, as in Slurm's
             `--signal=USR1@GRACE_S`. If an iteration and a checkpoint together take longer, the run
-            ends with an error as soon as that is known. 0 if the time is unknown, for no such
-            check.
+            ends with an error as soon as that is known. 0, for where the time is unknown, turns
+            this check off.
         timeout_s: Longest time in seconds that training waits for a checkpoint; then the job ends
             and reports where every rank was.
     """

@@ -80,8 +80,8 @@ class Settings:
         name = value.removeprefix("torch.") if isinstance(value, str) else ""
         if name not in DTYPES.values():
             raise InputError(
-                f"{self.path}: '{key}' is {quoted(value)}, which is not supported, only "
-                f"{', '.join(DTYPES.values())}; enter the type of the weights there"
+                f"{self.path}: '{key}' is {quoted(value)}, which is not supported; set it to "
+                f"the type of the weights: {', '.join(DTYPES.values())}"
             )
         return name
 

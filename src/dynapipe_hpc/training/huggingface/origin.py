@@ -91,7 +91,7 @@ def mapping_for(shape: ModelShape) -> ModelTypeMapping:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A model on disk; `settings` are those that it has or would be exported with."""
+    """A model on disk; `settings` are those in its config.json, or those of its export."""
 
     folder: Path
     description: Description | None  # description of the checkpoint; None for a Hugging Face folder
@@ -142,7 +142,8 @@ def find_origin(path: Path, family: str | None = None) -> Origin:
     if not (path / CONFIG).exists():
         raise InputError(
             f"{path}: is a folder, but has neither {CONFIG} (a Hugging Face model) nor "
-            f"checkpoint.json (a checkpoint) nor {CHECKPOINTS} (a run); name one that has"
+            f"checkpoint.json (a checkpoint) nor {CHECKPOINTS} (a run); name a folder "
+            "with one of these"
         )
     settings = Settings(path / CONFIG, read_object(path / CONFIG))
     mapping = mapping_of(settings, family)
@@ -153,7 +154,7 @@ def find_origin(path: Path, family: str | None = None) -> Origin:
         if not has_another_family(mapping, settings):
             raise
         raise InputError(
-            f'{error}; or set model.family to "{FAMILY}", which may have it'
+            f'{error}; or set model.family to "{FAMILY}", which may support it'
         ) from error
     return Origin(path, None, path, mapping, settings, _shape(path / CONFIG, values))
 

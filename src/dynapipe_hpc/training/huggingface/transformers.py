@@ -38,7 +38,7 @@ _EPSILONS = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsil
 
 
 class _Experts(NamedTuple):
-    """Names of the weights of experts, which `transformers` joins to one tensor for all experts."""
+    """Names of the weights of experts, which `transformers` joins into one tensor."""
 
     block: str = "mlp"  # name in files of the module `mlp`
     joined: tuple[str, str] = ("gate_proj", "up_proj")
