@@ -112,7 +112,7 @@ class ModuleStage:
     def evaluating(
         self, load_tokens: Callable[[MicroBatch], Batch], samples: Sequence[Sample]
     ) -> Iterator[Tensor]:
-        """In the block the stage executes only forward passes, which keep nothing.
+        """Lets the stage execute only forward passes in the block: they keep nothing.
 
         Returns the table of `SampleLosses`, or of `AnswerLogProbs` for pairs; zeros except on the
         last stage.
