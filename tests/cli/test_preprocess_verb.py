@@ -12,6 +12,8 @@ from typing import TextIO
 import pytest
 from tests.jobs.command_line import run_command, run_python
 
+from dynapipe_hpc.cli.progress import share_progress
+
 MAIN = "import sys; from dynapipe_hpc.cli.main import main; sys.exit(main())"
 
 
@@ -57,6 +59,13 @@ def test_a_tokenizer_leaves_the_files_behind_it_alone(tmp_path: Path) -> None:
     written = call("preprocess", *files, source, tmp_path / "x.h5", "--workers", "1")
     assert (written.returncode, written.stderr) == (0, "")
     assert "1 samples, 3 tokens of v.json m.txt" in written.stdout
+
+
+def test_progress_starts_no_thread_that_would_take_signals() -> None:
+    """While a worker starts, they are held back from the main thread, but not from others."""
+    before = threading.active_count()
+    with share_progress("preprocess"):
+        assert threading.active_count() == before
 
 
 @pytest.mark.parametrize(

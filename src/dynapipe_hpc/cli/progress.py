@@ -12,6 +12,12 @@ MIN_SHARE = 0.05
 """Smallest finished share of the work from which the time left is estimated."""
 
 
+class _Bar(tqdm):  # type: ignore[misc]
+    """A bar without tqdm's thread, which would take signals that `open_pool` holds back."""
+
+    monitor_interval = 0
+
+
 Show = Callable[..., None]
 """Shows the finished share of a job, None if it is unknown, and perhaps more text."""
 
@@ -38,7 +44,7 @@ def share_progress(title: str, *, shown: bool = True) -> Iterator[Show]:
             sys.stderr.write(f"{title}: {', '.join(filter(None, (done, left, more)))}\n")
             next_line_s = elapsed_s + LINE_EVERY_S
 
-    with tqdm(total=1.0, desc=title, bar_format=layout, disable=not on_terminal) as bar:
+    with _Bar(total=1.0, desc=title, bar_format=layout, disable=not on_terminal) as bar:
         yield show
 
 

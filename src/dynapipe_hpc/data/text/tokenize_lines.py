@@ -202,12 +202,12 @@ def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
     made = _marked([text.content for text in texts], recipe.tokenizer)
     for text, marked in zip(texts, made, strict=True):
         try:
-            found = _samples(marked, recipe, has_pairs=has_pairs)
+            text_samples = _samples(marked, recipe, has_pairs=has_pairs)
         except InputError as error:
             leave_out(text.number, error)
             continue
         n_records += 1
-        samples += [(text.task, sample) for sample in found]
+        samples += [(text.task, sample) for sample in text_samples]
         if isinstance(text.content, TurnSamples):
             notes.update(text.content.notes)
             for rendered in text.content.samples:

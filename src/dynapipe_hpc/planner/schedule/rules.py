@@ -23,11 +23,12 @@ SPLIT_RULES: Mapping[RuleName, ScheduleRule] = {
 }
 """Schedule rules to choose from where backward passes may be split."""
 
+_NAMES = {rule: name for rules in (RULES, SPLIT_RULES) for name, rule in rules.items()}
+
 
 def name_of(rule: ScheduleRule) -> str:
     """The name of a rule in a configuration."""
-    names = {each: name for rules in (RULES, SPLIT_RULES) for name, each in rules.items()}
-    return names.get(rule, "the schedule rule")
+    return _NAMES.get(rule, "the schedule rule")
 
 
 def schedule_rules(config: ScheduleConfig) -> list[ScheduleRule]:
