@@ -76,7 +76,8 @@ windows::Windows split_windows(const windows::HeldCosts& held, const Doubles& wo
         for (std::size_t i = 0; i < ratings.size(); ++i) {
             ratings[i] = {work[i], fill[i], 0.0};
         }
-        split.front() = dynapipe::split_windows(costs, ratings, 1.0, n_replicas);
+        dynapipe::PricedCutter cutter(costs, std::move(ratings));
+        split.front() = dynapipe::split_samples(cutter, costs.n_samples(), {}, n_replicas);
     }
     return windows::arrays_of(split)[0].cast<windows::Windows>();
 }

@@ -9,7 +9,6 @@
 #include "cut_problem.hpp"
 #include "dynapipe/batch/priced_cut.hpp"
 #include "dynapipe/cost/link.hpp"
-#include "dynapipe/schedule/pipeline_ends.hpp"
 
 namespace every_cut {
 
@@ -37,7 +36,7 @@ struct Prices {
         for (std::size_t s = 0; s < problem.limit_bytes.size(); ++s) {
             share = std::max(share, problem.at(cell, s).stored_bytes / problem.limit_bytes[s]);
         }
-        if (window.size > 1 && (work_ms(cell) > rule.longest_ms || share > rule.max_kept_share)) {
+        if (window.size > 1 && work_ms(cell) > rule.longest_ms) {
             return kNever;
         }
         return work_ms(cell) * (1 + rule.memory_price * share);
@@ -100,7 +99,8 @@ inline double least_of_every_cut_and_mode(const Prices& prices, std::uint32_t fi
     for (std::uint32_t size = 1; first + size <= n_samples; ++size) {
         for (std::uint32_t mode = 0; mode < prices.problem.n_modes; ++mode) {
             for (std::vector<Window>* part : {&windows.body, &windows.ends}) {
-                if (part == &windows.body && !windows.ends.empty()) {
+                const bool has_ends = !windows.ends.empty();
+                if (has_ends && (part == &windows.body || windows.ends.front().size != size)) {
                     continue;
                 }
                 part->push_back({first, size, mode});
@@ -114,34 +114,26 @@ inline double least_of_every_cut_and_mode(const Prices& prices, std::uint32_t fi
     return least_ms;
 }
 
-/// Cost of the samples from one on, given the cost of those behind its window.
-template <typename WindowMs>
-double least_of_windows(const Prices& prices, std::uint32_t first,
-                        const std::vector<double>& rest_ms, const WindowMs& window_ms) {
-    double least_ms = kNever;
-    for (std::uint32_t size = 1; first + size < rest_ms.size(); ++size) {
-        const Window window = prices.best_mode({first, size, 0});
-        least_ms = std::min(least_ms, window_ms(window) + rest_ms[first + size]);
-    }
-    return least_ms;
-}
-
-/// The same, sample by sample from the last: for more samples than one can enumerate.
+/// The same, sample by sample: for more samples than one can enumerate.
 inline double least_by_recurrence(const Prices& prices, std::size_t n_samples, std::size_t n_ends) {
-    std::vector<double> rest_ms(n_samples + 1, kNever);
-    rest_ms.back() = 0;
-    for (std::size_t end = 0; end < n_ends; ++end) {
-        for (std::uint32_t i = 0; i <= n_samples; ++i) {
-            rest_ms[i] = least_of_windows(prices, i, rest_ms,
-                                          [&](const Window& w) { return prices.end_ms(w); });
+    std::vector<double> front_ms{0};
+    for (std::uint32_t end = 1; end <= n_samples; ++end) {
+        front_ms.push_back(kNever);
+        for (std::uint32_t first = 0; first < end; ++first) {
+            const Window window = prices.best_mode({first, end - first, 0});
+            front_ms[end] = std::min(front_ms[end], front_ms[first] + prices.body_ms(window));
         }
     }
-    for (auto i = static_cast<std::uint32_t>(n_samples); i-- > 0;) {
-        const double ms = least_of_windows(prices, i, rest_ms,
-                                           [&](const Window& w) { return prices.body_ms(w); });
-        rest_ms[i] = std::min(rest_ms[i], ms);
+    double least_ms = kNever;
+    for (std::uint32_t size = 1; size <= kMaxEndSize && size * n_ends <= n_samples; ++size) {
+        double ms = front_ms[n_samples - size * n_ends];
+        for (std::size_t end = 0; end < n_ends; ++end) {
+            const auto first = static_cast<std::uint32_t>(n_samples - size * (end + 1));
+            ms += prices.end_ms(prices.best_mode({first, size, 0}));
+        }
+        least_ms = std::min(least_ms, ms);
     }
-    return rest_ms.front();
+    return least_ms;
 }
 
 }  // namespace every_cut

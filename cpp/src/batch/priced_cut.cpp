@@ -5,8 +5,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "dynapipe/schedule/pipeline_ends.hpp"
-
 namespace dynapipe {
 namespace {
 
@@ -47,28 +45,22 @@ std::vector<Rating> ratings_of(const WindowCosts& windows, std::span<const doubl
 
 PricedCutter::PricedCutter(const WindowCosts& windows, std::span<const double> limit_bytes,
                            const Link& link)
-    : PricedCutter(windows, ratings_of(windows, limit_bytes, link), 0,
-                   static_cast<std::uint32_t>(windows.n_modes)) {}
+    : PricedCutter(windows, ratings_of(windows, limit_bytes, link), false) {}
 
-PricedCutter::PricedCutter(const WindowCosts& windows, std::vector<Rating> ratings,
-                           std::uint32_t first_mode, std::uint32_t end_mode)
+PricedCutter::PricedCutter(const WindowCosts& windows, std::vector<Rating> ratings)
+    : PricedCutter(windows, std::move(ratings), true) {}
+
+PricedCutter::PricedCutter(const WindowCosts& windows, std::vector<Rating> ratings, bool all)
     : windows_(windows),
-      first_mode_(first_mode),
-      end_mode_(end_mode),
       ratings_(std::move(ratings)),
       longest_(windows.n_rows()),
       front_(windows.n_samples() + 1) {
-    collect_uses();
+    collect_uses(all);
     cost_.resize(begin_.back());
     use_.resize(begin_.back());
-    end_ms_.resize(windows_.n_rows() * kMaxEndSize);
 }
 
-PricedCutter PricedCutter::of_mode(std::uint32_t mode) const {
-    return {windows_, ratings_, mode, mode + 1};
-}
-
-void PricedCutter::collect_uses() {
+void PricedCutter::collect_uses(bool all) {
     std::vector<std::size_t> first(windows_.n_rows());
     std::vector<std::size_t> n_sharing(windows_.n_rows());
     for (std::size_t i = windows_.n_samples(); i-- > 0;) {
@@ -79,19 +71,22 @@ void PricedCutter::collect_uses() {
     begin_.push_back(0);
     for (std::size_t row = 0; row < first.size(); ++row) {
         // Samples that share a row have different samples behind their windows, so all are tried.
-        add_uses(first[row], n_sharing[row] > 1);
+        add_uses(first[row], all || n_sharing[row] > 1);
     }
 }
 
 void PricedCutter::add_uses(std::size_t first, bool all) {
     std::size_t longest = 0;
-    for (std::uint32_t mode = first_mode_; mode < end_mode_; ++mode) {
+    for (std::uint32_t mode = 0; mode < windows_.n_modes; ++mode) {
         const std::span<const std::int32_t> cells = windows_.row(first, mode);
         const std::size_t most = std::min(cells.size(), windows_.n_samples() - first);
         for (std::size_t size = 1; size <= most; ++size) {
             const std::int32_t cell = cells[size - 1];
-            if (cell >= 0 && (all || is_worth_a_look(first, size, mode))) {
-                const Rating& rating = ratings_[static_cast<std::size_t>(cell)];
+            if (cell < 0 || !(all || is_worth_a_look(first, size, mode))) {
+                continue;
+            }
+            const Rating& rating = ratings_[static_cast<std::size_t>(cell)];
+            if (rating.fill_ms < kNever) {
                 uses_.push_back({static_cast<std::uint32_t>(begin_.back() + size - 1),
                                  static_cast<std::uint32_t>(cell), mode, size == 1, rating.work_ms,
                                  rating.kept_share});
@@ -122,24 +117,56 @@ bool PricedCutter::is_worth_a_look(std::size_t first, std::size_t size, std::siz
 
 Cut PricedCutter::cut(const CutRule& rule, std::size_t n_ends) {
     price_windows(rule);
+    return cheapest(n_ends);
+}
+
+Cut PricedCutter::cut_below(double fill_ms) {
+    for (std::size_t place = 0; place < cost_.size(); ++place) {
+        if (cost_[place] < kNever && of(uses_[use_[place]]).fill_ms >= fill_ms) {
+            cost_[place] = kNever;
+        }
+    }
+    find_longest();
+    return cheapest(0);
+}
+
+Cut PricedCutter::cheapest(std::size_t n_ends) {
     cut_from_front();
-    const Ends ends = cut_ends({front_, end_ms_, windows_.row_of_sample}, n_ends);
+    const std::size_t n_samples = windows_.n_samples();
+    const std::size_t size = best_end_size(n_ends);
     Cut cut;
-    if (ends.sizes.size() < n_ends) {
+    if (size == 0) {
         return cut;
     }
-    cut.body = body_up_to(ends.first);
-    std::size_t first = ends.first;
-    for (const std::size_t size : ends.sizes) {
+    cut.body = body_up_to(n_samples - size * n_ends);
+    for (std::size_t first = n_samples - size * n_ends; first < n_samples; first += size) {
         cut.ends.push_back(window(first, size));
-        first += size;
     }
     return cut;
 }
 
+/// Number of samples in each end so that these and the body before them cost least; 0 if there is
+/// no such cut.
+std::size_t PricedCutter::best_end_size(std::size_t n_ends) const {
+    const std::size_t n_samples = windows_.n_samples();
+    std::size_t best = 0;
+    double least_ms = kNever;
+    for (std::size_t size = 1; size <= kMaxEndSize && size * n_ends <= n_samples; ++size) {
+        double ms = front_[n_samples - size * n_ends];
+        for (std::size_t i = n_samples - size * n_ends; i < n_samples; i += size) {
+            ms += end_ms(i, size);
+        }
+        if (ms < least_ms) {
+            least_ms = ms;
+            best = size;
+        }
+    }
+    return best;
+}
+
 void PricedCutter::choose_mode(Window& window, double price) const {
     double least = kNever;
-    for (std::uint32_t mode = first_mode_; mode < end_mode_; ++mode) {
+    for (std::uint32_t mode = 0; mode < windows_.n_modes; ++mode) {
         const std::int32_t cell = windows_.cell(window.first, window.size, mode);
         if (cell < 0) {
             continue;
@@ -170,29 +197,32 @@ void PricedCutter::price_windows(const CutRule& rule) {
         const Use& use = uses_[i];
         const double cost = use.work_ms * (1 + rule.memory_price * use.kept_share);
         const bool is_allowed = use.is_alone || (use.work_ms <= rule.longest_ms &&
-                                                 use.kept_share <= rule.max_kept_share);
+                                                 use.kept_share <= rule.most_kept_share);
         if (cost < cost_[use.place] && is_allowed) {
             cost_[use.place] = cost;
             use_[use.place] = i;
         }
     }
     for (std::size_t row = 0; row < longest_.size(); ++row) {
-        longest_[row] = begin_[row + 1] - begin_[row];
+        longest_[row] = std::min(rule.most_samples, begin_[row + 1] - begin_[row]);
+    }
+    find_longest();
+}
+
+void PricedCutter::find_longest() {
+    for (std::size_t row = 0; row < longest_.size(); ++row) {
         while (longest_[row] > 0 && cost_[begin_[row] + longest_[row] - 1] == kNever) {
             --longest_[row];
-        }
-        for (std::size_t k = 0; k < kMaxEndSize; ++k) {
-            end_ms_[row * kMaxEndSize + k] = k < longest_[row] ? end_ms(begin_[row] + k) : kNever;
         }
     }
 }
 
-/// Cost of a window at an end, by its place; infinite if it may not be used.
-double PricedCutter::end_ms(std::size_t place) const {
-    if (cost_[place] == kNever) {
+/// Cost of a window at an end; infinite if it may not be used.
+double PricedCutter::end_ms(std::size_t first, std::size_t size) const {
+    if (size > longest_window(first) || cost_[place(first, size)] == kNever) {
         return kNever;
     }
-    const Rating& rating = ratings_[uses_[use_[place]].microbatch];
+    const Rating& rating = of(uses_[use_[place(first, size)]]);
     return rating.work_ms + rating.fill_ms / 2;
 }
 

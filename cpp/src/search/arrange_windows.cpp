@@ -4,8 +4,7 @@
 
 namespace dynapipe {
 
-Assignment spread(const Cut& cut, const PricedCutter& cutter, std::span<const double> slowness,
-                  bool balances_fill) {
+Assignment spread(const Cut& cut, const PricedCutter& cutter, std::span<const double> slowness) {
     const std::size_t n_replicas = slowness.size();
     std::vector<Window> ends = cut.ends;
     std::vector<Window> body = cut.body;
@@ -17,23 +16,21 @@ Assignment spread(const Cut& cut, const PricedCutter& cutter, std::span<const do
                      [&](const Window& a, const Window& b) { return by_work(b, a); });
     Assignment replicas(n_replicas);
     std::vector<double> load_ms(n_replicas, 0.0), fill_ms(n_replicas, 0.0);
-    for (std::size_t i = 0; i < n_replicas; ++i) {
-        for (const Window& end : {ends[i], ends[ends.size() - 1 - i]}) {
-            replicas[i].push_back(end);
-            load_ms[i] += cutter.work_ms(end);
-        }
+    for (std::size_t i = 0; i < ends.size(); ++i) {
+        const std::size_t r = i < n_replicas ? i : ends.size() - 1 - i;
+        replicas[r].push_back(ends[i]);
+        load_ms[r] += cutter.work_ms(ends[i]);
     }
     std::vector<double> then_ms(n_replicas);
     for (const Window& window : body) {
-        const double window_fill_ms = balances_fill ? cutter.fill_ms(window) : 0.0;
         for (std::size_t r = 0; r < n_replicas; ++r) {
-            then_ms[r] = (load_ms[r] + std::max(fill_ms[r], window_fill_ms)) * slowness[r];
+            then_ms[r] = (load_ms[r] + std::max(fill_ms[r], cutter.fill_ms(window))) * slowness[r];
         }
         const auto least = std::min_element(then_ms.begin(), then_ms.end());
         const auto r = static_cast<std::size_t>(least - then_ms.begin());
         replicas[r].insert(replicas[r].end() - 1, window);
         load_ms[r] += cutter.work_ms(window);
-        fill_ms[r] = std::max(fill_ms[r], window_fill_ms);
+        fill_ms[r] = std::max(fill_ms[r], cutter.fill_ms(window));
     }
     return replicas;
 }

@@ -42,7 +42,11 @@ double PlanRefiner::refine(Assignment& replicas) {
 double PlanRefiner::refine_replica(std::vector<Window>& replica) {
     double best_ms = best_makespan_ms(replica, kNever);
     const std::vector<Window> given = replica;
-    const double rise = try_rises(given, replica, best_ms);
+    double rise = kEvenRise;
+    for (const double each : kRises) {
+        std::vector<Window> shaped = given;
+        rise = try_rise(each, shaped, replica, best_ms) ? each : rise;
+    }
     for (const double price : kMemoryPrices) {
         std::vector<Window> repriced = given;
         for (Window& window : repriced) {
@@ -63,25 +67,9 @@ double PlanRefiner::refine_replica(std::vector<Window>& replica) {
             try_rise(rise, changed, replica, best_ms);
         }
     }
-    if (replica != given) {
-        try_rises(replica, replica, best_ms);
-    }
     while (split_first(replica, best_ms)) {
     }
     return best_ms;
-}
-
-/// Keeps the best of the orders of some windows, if it is better than the best so far. Returns its
-/// shape, or the even one if the best has none.
-double PlanRefiner::try_rises(std::vector<Window> windows, std::vector<Window>& best,
-                              double& best_ms) {
-    double best_rise = kEvenRise;
-    for (const double rise : kRises) {
-        if (try_rise(rise, windows, best, best_ms)) {
-            best_rise = rise;
-        }
-    }
-    return best_rise;
 }
 
 /// Arranges some windows, and keeps them if they are better than the best so far. Returns whether

@@ -57,8 +57,7 @@ bool check_cut(dynapipe::PricedCutter& cutter, const Prices& prices, std::size_t
     for (Window window : found.body) {
         const double cost_ms = prices.body_ms(window);
         cutter.choose_mode(window, prices.rule.memory_price);
-        CHECK(prices.body_ms(window) == cost_ms || prices.rule.longest_ms < kNever ||
-              prices.rule.max_kept_share < kNever);
+        CHECK(prices.body_ms(window) == cost_ms || prices.rule.longest_ms < kNever);
     }
     return true;
 }
@@ -75,8 +74,7 @@ void cuts_cost_least() {
         dynapipe::PricedCutter cutter(problem.windows(), problem.limit_bytes, kLink);
         for (const double price : {0.0, 0.3, 1.0, 3.0, 100.0, 0.0}) {
             for (const CutRule& rule :
-                 {CutRule{price, kNever, kNever}, CutRule{price, 40 * problem.launch_ms, kNever},
-                  CutRule{price, kNever, 0.3}}) {
+                 {CutRule{price, kNever}, CutRule{price, 40 * problem.launch_ms}}) {
                 for (const std::size_t n_ends : {0U, 2U, 4U}) {
                     ++n_checked;
                     n_found += check_cut(cutter, {problem, rule}, n_ends) ? 1 : 0;
@@ -102,7 +100,6 @@ void costs_may_be_no_numbers() {
         dynapipe::PricedCutter cutter(problem.windows(), problem.limit_bytes, link);
         try {
             const CutRule rule{std::vector{0.0, 1.0, kNever, kNaN}[random.below(4)],
-                               random.below(2) == 0 ? kNever : kNaN,
                                random.below(2) == 0 ? kNever : kNaN};
             const Cut found = cutter.cut(rule, random.below(5));
             CHECK((found.body.empty() && found.ends.empty()) ||

@@ -56,14 +56,9 @@ void check_search(std::uint64_t seed, const std::vector<double>& slowness, bool 
     CHECK(find(0).size() == 1);
 }
 
-/// Kinds of plans found without the limit on passes that must be missing with it.
-struct Varied {
-    bool by_rules = false;       ///< a plan that has a price and a longest window
-    std::set<double> most_kept;  ///< limits on what windows keep
-};
-
 /// Once as many passes are simulated as may be, only cuts of one price and of equal sizes are left.
-void check_limited_effort(std::uint64_t seed, std::size_t n_replicas, Varied& varied) {
+/// Returns whether more passes find a plan that has a price and a longest window.
+bool check_limited_effort(std::uint64_t seed, std::size_t n_replicas) {
     const Problem problem(seed);
     const std::vector<double> alike(n_replicas, 1.0);
     const auto construct = [&](std::size_t max_effort) {
@@ -90,12 +85,8 @@ void check_limited_effort(std::uint64_t seed, std::size_t n_replicas, Varied& va
     CHECK(few.front().makespan_ms >= all.front().makespan_ms);
     for (const ConstructedPlan& plan : few) {
         CHECK(holds_every_sample_once(plan.replicas));
-        CHECK(plan.cut.max_kept_share == kNever);
     }
-    for (const ConstructedPlan& plan : all) {
-        varied.by_rules |= is_varied(plan);
-        varied.most_kept.insert(plan.cut.max_kept_share);
-    }
+    return std::any_of(all.begin(), all.end(), is_varied);
 }
 
 /// The best plans are refined until so many windows on stages are. Returns whether any gets better.
@@ -126,7 +117,7 @@ bool check_refined(std::uint64_t seed) {
         CHECK(std::is_sorted(found_ms.begin(), found_ms.end()));
         for (std::size_t i = 0; i < plans.size(); ++i) {
             const double ms = i < n_refined ? refined_ms[i] : plain_ms[i];
-            // Plans of one mode and exact splits may be better.
+            // The exact split may be better.
             CHECK(std::count(found_ms.begin(), found_ms.end(), ms) > 0 || ms >= found_ms.back());
         }
     };
@@ -147,12 +138,13 @@ bool check_heavy(std::uint64_t seed, bool split_backward, double heavy_bytes) {
     const auto found = dynapipe::find_plans(std::array{&simulator}, alike, 25'000, seed).front();
     const FoundPlan& best = found.back();
     CHECK(holds_every_sample_once(best.replicas));
-    const double in_order_ms =
-        plan_problem::in_order_ms(problem.simulator(split_backward), best.replicas, alike);
+    const auto in_order_ms = [&](const FoundPlan& plan) {
+        return plan_problem::in_order_ms(problem.simulator(split_backward), plan.replicas, alike);
+    };
     ReplicaSimulator other = problem.simulator(split_backward);
     CHECK(other.slowest_ms(best.replicas, alike, kNever) <= best.makespan_ms);
-    CHECK(best.makespan_ms <= in_order_ms);
-    return best.makespan_ms < in_order_ms;
+    CHECK(found.front().makespan_ms <= in_order_ms(found.front()));
+    return best.makespan_ms < in_order_ms(best);
 }
 
 Problem slower(Problem problem, double factor) {
@@ -194,8 +186,7 @@ int main() {
     }
     CHECK(n_overtaken > 2);
     tables_that_are_behind_are_left();
-    Varied varied;
-    bool is_any_refined = false;
+    bool is_any_varied = false, is_any_refined = false;
     for (std::uint64_t seed = 0; seed < 6; ++seed) {
         for (const bool split_backward : {false, true}) {
             for (const std::size_t n_replicas : {std::size_t{1}, std::size_t{3}, kSamples}) {
@@ -207,11 +198,10 @@ int main() {
         }
         is_any_refined |= check_refined(seed);
         for (const std::size_t n_replicas : {std::size_t{1}, std::size_t{3}}) {
-            check_limited_effort(seed, n_replicas, varied);
+            is_any_varied |= check_limited_effort(seed, n_replicas);
         }
     }
     CHECK(is_any_refined);
-    CHECK(varied.by_rules);
-    CHECK((varied.most_kept == std::set<double>{1 / (1.25 * kStages), 1.0 / kStages, kNever}));
+    CHECK(is_any_varied);
     return check::finish();
 }

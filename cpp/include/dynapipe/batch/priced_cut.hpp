@@ -16,13 +16,17 @@ namespace dynapipe {
 inline constexpr std::array kMemoryPrices = {0.0, 0.15, 0.3, 0.45, 0.6,  0.8,
                                              1.0, 1.5,  3.0, 6.0,  12.0, 24.0};
 
+/// Largest number of samples in an end, a window that should pass through the pipeline quickly.
+inline constexpr std::size_t kMaxEndSize = 24;
+
 /// Limits by which samples are cut into windows.
 struct CutRule {
     double memory_price = 0.0;  ///< see PricedCutter
     /// Most work of a window of several samples.
     double longest_ms = std::numeric_limits<double>::infinity();
     /// Greatest fraction of a stage's memory that a window of several samples keeps.
-    double max_kept_share = std::numeric_limits<double>::infinity();
+    double most_kept_share = std::numeric_limits<double>::infinity();
+    std::size_t most_samples = std::numeric_limits<std::size_t>::max();  ///< in a window
 };
 
 /// Windows that hold every sample once.
@@ -41,24 +45,30 @@ struct Cut {
 ///
 /// where work_ms is forward and backward time on the micro-batch's slowest stage. The higher the
 /// price, the smaller the micro-batches, or the more they recompute. Only simulation tells which
-/// price suits a batch. A limit on what each keeps bounds the number in flight more directly.
+/// price suits a batch.
 class PricedCutter {
   public:
     PricedCutter(const WindowCosts& windows, std::span<const double> limit_bytes, const Link& link);
 
-    /// The same for windows of one mode.
-    [[nodiscard]] PricedCutter of_mode(std::uint32_t mode) const;
+    /// The same, but every window is considered.
+    ///
+    /// @param ratings  per entry of the costs; windows whose work or fill is infinite are not used.
+    PricedCutter(const WindowCosts& windows, std::vector<Rating> ratings);
 
     /// The cheapest cut within the limits of a rule, exactly: dynamic programming over the samples.
     ///
-    /// @param n_ends  number of ends: windows of at most 24 of the last samples, each of which
-    ///                enters a pipeline first or last, where all but the slowest stage wait for the
-    ///                first micro-batch to arrive and the last one to leave. An end costs
-    ///                work_ms + fill_ms / 2 in the mode that is cheapest at the price.
+    /// @param n_ends  number of ends: windows of the last samples, each of equally many, at most
+    ///                kMaxEndSize. Each enters a pipeline first or last, where all but the slowest
+    ///                stage wait for the first micro-batch to arrive and the last one to leave. An
+    ///                end costs work_ms + fill_ms / 2 in the mode that is cheapest at the price.
     ///
     /// Time O(n_windows + n_samples * m) for windows of up to m samples that are worth considering.
     /// Windows whose two halves take less work together, and store no more, are not, at any price.
     Cut cut(const CutRule& rule, std::size_t n_ends);
+
+    /// The cheapest of the windows of the last cut's rule, in the modes that were best for it,
+    /// whose fill is less than a limit; there are no ends. Limits since the last `cut` fall.
+    Cut cut_below(double fill_ms);
 
     /// Sets the mode of a window to the one that costs least at a price.
     void choose_mode(Window& window, double price) const;
@@ -74,9 +84,6 @@ class PricedCutter {
     /// Greatest fraction that it keeps of the memory of a stage.
     [[nodiscard]] double kept_share(const Window& window) const { return of(window).kept_share; }
 
-    /// Of every micro-batch; fills include the transfers between stages.
-    [[nodiscard]] std::span<const Rating> ratings() const { return ratings_; }
-
   private:
     /// A usable micro-batch, and its place in the tables.
     struct Use {
@@ -91,24 +98,25 @@ class PricedCutter {
     [[nodiscard]] const Rating& of(const Window& window) const {
         return ratings_[microbatch(window)];
     }
-    PricedCutter(const WindowCosts& windows, std::vector<Rating> ratings, std::uint32_t first_mode,
-                 std::uint32_t end_mode);
-    void collect_uses();
+    [[nodiscard]] const Rating& of(const Use& use) const { return ratings_[use.microbatch]; }
+    PricedCutter(const WindowCosts& windows, std::vector<Rating> ratings, bool all);
+    void collect_uses(bool all);
     void add_uses(std::size_t first, bool all);
     [[nodiscard]] bool is_worth_a_look(std::size_t first, std::size_t size, std::size_t mode) const;
     [[nodiscard]] std::size_t place(std::size_t first, std::size_t size) const {
         return begin_[static_cast<std::size_t>(windows_.row_of_sample[first])] + size - 1;
     }
-    [[nodiscard]] double end_ms(std::size_t place) const;
+    [[nodiscard]] double end_ms(std::size_t first, std::size_t size) const;
+    [[nodiscard]] std::size_t best_end_size(std::size_t n_ends) const;
     [[nodiscard]] Window window(std::size_t first, std::size_t size) const;
     [[nodiscard]] std::size_t longest_window(std::size_t first) const;
     void price_windows(const CutRule& rule);
+    void find_longest();
+    Cut cheapest(std::size_t n_ends);
     void cut_from_front();
     [[nodiscard]] std::vector<Window> body_up_to(std::size_t end) const;
 
     WindowCosts windows_;
-    std::uint32_t first_mode_;
-    std::uint32_t end_mode_;
     std::vector<Rating> ratings_;  ///< rating of every micro-batch
     std::vector<Use> uses_;
     std::vector<std::size_t> begin_;    ///< per row, its first place in the tables
@@ -116,7 +124,6 @@ class PricedCutter {
     std::vector<std::size_t> use_;      ///< for each of these, the index of that use
     std::vector<std::size_t> longest_;  ///< per row, largest number of samples in a window
     std::vector<double> front_;         ///< (n_samples + 1,): least cost of all samples before
-    std::vector<double> end_ms_;        ///< (n_rows, kMaxEndSize), as in EndCosts
 };
 
 }  // namespace dynapipe

@@ -10,9 +10,9 @@
 
 namespace dynapipe {
 
-/// Simulated passes after which no price is tried that is less promising, no limit on the memory
-/// that windows keep, no variant of the best cut, no exact split and no mode alone. Plans of that
-/// many passes have so many windows that variants hardly differ.
+/// Simulated passes after which no price is tried that is less promising, no variant of the best
+/// cut and no exact split. Plans of that many passes have so many windows that variants hardly
+/// differ.
 inline constexpr std::size_t kMaxEffort = 10'000'000;
 /// Windows times stages of the plans that were refined, after which no further one is.
 inline constexpr std::size_t kMaxToRefine = 1'000;
@@ -20,37 +20,32 @@ inline constexpr std::size_t kMaxToRefine = 1'000;
 /// Number of plans that a search begins with.
 inline constexpr std::size_t kKeptPlans = 4;
 
-/// A plan that was built by rules, and the settings of those rules.
+/// A plan that was built by rules.
 struct ConstructedPlan {
     Assignment replicas;
     double makespan_ms;  ///< slowest replica, by the list scheduler
     CutRule cut;         ///< how samples were cut
-    bool balances_fill;  ///< whether assignment to replicas counted the fill of their longest
 };
 
 /// Builds plans from rules and keeps the best.
 ///
-/// Samples are cut at several memory prices, into windows that keep at most 1/p or 1/(1.25 p) of
-/// the memory of each of p stages, and into windows of equally many samples. Micro-batches, the
-/// longest first, are assigned to the replica that has the least to do, measured by work, or by
-/// work plus the fill of its longest micro-batch. Each replica begins and ends with a small
-/// micro-batch. In between, work rises to the longest micro-batch in the middle and falls again, so
-/// that neighbours are similar. Every plan is simulated; of very large plans fewer variants are
-/// tried. Of the plans that are returned the best is refined first, see `PlanRefiner`, then others,
-/// up to a limit. In these plans passes go first in, first out, but for those of slices (see
+/// Samples are cut at several memory prices, and into windows of equally many samples. `spread`
+/// gives the windows to the replicas. Each replica begins and ends with a small micro-batch. In
+/// between, work rises to the longest micro-batch in the middle and falls again, so that neighbours
+/// are similar. Then windows of the best cut are limited in their work. Every plan is simulated; of
+/// very large plans fewer variants are tried. Of the plans that are kept the best is refined first,
+/// see `PlanRefiner`, then others, up to a limit. Beside them stands the exact split of
+/// `split_samples`, the method of the paper, into windows of which a stage can keep one per stage;
+/// `balance_work` shares them out. Passes go first in, first out, but for those of slices (see
 /// LightestFirst).
 ///
-/// Beside these, plans are built whose windows all run in the same mode, one mode after the other,
-/// from priced cuts alone; and from the exact splits of `split_windows`, the method of the paper,
-/// whose windows are shared out by `balance_work`. The best of all are returned.
-///
-/// @param simulator       has simulated nothing yet.
-/// @param slowness        (n_replicas,): by what the passes of each replica take longer, >= 1; from
-///                        one replica to as many as there are samples.
-/// @param n_kept          maximal number of plans to return, >= 1.
+/// @param simulator      has simulated nothing yet.
+/// @param slowness       (n_replicas,): by what the passes of each replica take longer, >= 1; from
+///                       one replica to as many as there are samples.
+/// @param n_kept         maximal number of plans to return, >= 1.
 /// @param max_effort     see `kMaxEffort`.
 /// @param max_to_refine  see `kMaxToRefine`.
-/// @return                the best plans, at least one, best first; no replica is empty.
+/// @return               the best plans, at least one, best first; no replica is empty.
 /// @throws std::invalid_argument  if a window of one sample has no cell, or does not fit.
 std::vector<ConstructedPlan> construct_plans(ReplicaSimulator& simulator,
                                              std::span<const double> slowness,

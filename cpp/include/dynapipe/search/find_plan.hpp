@@ -17,11 +17,8 @@ struct FoundPlan {
     std::size_t n_moves;  ///< moves tried so far, in all rounds
 };
 
-/// Finds plans: constructs starts, and improves the best of them by a seeded local search. The list
-/// scheduler evaluates all of them.
-///
-/// Starts are plans of all modes of windows together, then of each mode alone; see
-/// `construct_plans`.
+/// Finds plans: constructs starts (see `construct_plans`), and improves the best of them by a
+/// seeded local search. The list scheduler evaluates all of them.
 ///
 /// A move swaps or relocates micro-batches within a replica or between two replicas, shifts samples
 /// between neighbouring micro-batches, splits a micro-batch, joins two, changes a recomputation

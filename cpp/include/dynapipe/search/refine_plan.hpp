@@ -12,7 +12,7 @@ namespace dynapipe {
 /// Refines a plan whose windows are already assigned to replicas.
 ///
 /// Each replica is given the shape of its order, the memory price for its modes and the mode of its
-/// longest window that suit it best, and a shape again. Its first windows are split, so that work
+/// longest window that suit it best. Its first windows are split, so that work
 /// rises from a small one, as long as that helps. Then the slowest replica passes windows on to the
 /// fastest as long as that helps.
 class PlanRefiner {
@@ -29,7 +29,6 @@ class PlanRefiner {
 
   private:
     double refine_replica(std::vector<Window>& replica);
-    double try_rises(std::vector<Window> windows, std::vector<Window>& best, double& best_ms);
     bool try_rise(double rise, std::vector<Window>& windows, std::vector<Window>& best,
                   double& best_ms);
     bool split_first(std::vector<Window>& replica, double& best_ms);
