@@ -11,8 +11,6 @@ constexpr double kRounding = 1e-12;
 constexpr std::size_t kForward = 0;
 constexpr std::size_t kBackward = 1;
 constexpr std::size_t kWeight = 2;
-/// Number of stages from which on enough of them may run their next pass at the same time.
-constexpr std::size_t kManyStages = 16;
 
 }  // namespace
 
@@ -95,7 +93,7 @@ double ListScheduler::run_on(double give_up_ms) {
     }
     // A stride runs passes out of their order in time. It ends in the same schedule, but between
     // its steps the states of the stages are not of one moment, which a recording would need.
-    if (!is_recorded_ && n_stages_ >= kManyStages) {
+    if (!is_recorded_) {
         return split_backward_ ? run_in_strides<true>(give_up_ms)
                                : run_in_strides<false>(give_up_ms);
     }

@@ -19,7 +19,6 @@ using dynapipe::Random;
 
 constexpr std::size_t kMicrobatches = 20;
 constexpr std::size_t kLongest = 30;
-/// From 16 stages on, runs without a recording do not go from one pass to the next in time.
 constexpr std::size_t kManyStages = 16;
 
 std::vector<PassCosts> random_costs(Random& random, std::size_t n_stages) {

@@ -8,66 +8,39 @@
 
 namespace dynapipe {
 
-/// Times of stages, of which the least is known: a tournament, in which every change is played
-/// again up to the final. Of up to four stages, as most pipelines have, the least time is found
-/// when it is asked for. Times are at least 0; they start as infinite.
+/// Times of stages, of which the least is known. Times are at least 0; they start as infinite.
 class Soonest {
   public:
-    explicit Soonest(std::size_t n_stages) {
-        while (n_leaves_ < n_stages) {
-            n_leaves_ *= 2;
-        }
-        players_.resize(2 * n_leaves_);
-        for (std::size_t s = n_stages; s-- > 0;) {
-            set(s, std::numeric_limits<double>::infinity());
-        }
-    }
+    explicit Soonest(std::size_t n_stages)
+        : times_((n_stages + kFour - 1) / kFour * kFour, kNever) {}
 
     /// Time of a stage.
     [[nodiscard]] double operator[](std::size_t stage) const {
-        return std::bit_cast<double>(players_[n_leaves_ + stage].time);
+        return std::bit_cast<double>(times_[stage]);
     }
 
-    /// The stage with the least time; the first of equals.
+    /// The stage with the least time; the first of equals. Four are compared in pairs that need not
+    /// wait for each other.
     [[nodiscard]] std::size_t stage() const {
-        return n_leaves_ == kFew ? first_of_few() : players_[1].stage;
+        std::size_t soonest = 0;
+        for (std::size_t s = 0; s < times_.size(); s += kFour) {
+            const std::uint64_t* four = &times_[s];
+            const std::size_t low = four[1] < four[0] ? 1 : 0;
+            const std::size_t high = four[3] < four[2] ? 3 : 2;
+            const std::size_t first = s + (four[high] < four[low] ? high : low);
+            soonest = times_[first] < times_[soonest] ? first : soonest;
+        }
+        return soonest;
     }
 
-    void set(std::size_t stage, double ms) {
-        std::size_t place = n_leaves_ + stage;
-        Player winner{std::bit_cast<std::uint64_t>(ms), stage};
-        players_[place] = winner;
-        while (n_leaves_ > kFew && place > 1) {
-            const Player other = players_[place ^ 1];
-            // Bits in place of a branch, which would be mispredicted; the first stage wins a draw.
-            const std::uint64_t loses = other.time < winner.time + (place & 1) ? kAllBits : 0;
-            winner.time ^= (winner.time ^ other.time) & loses;
-            winner.stage ^= (winner.stage ^ other.stage) & loses;
-            place /= 2;
-            players_[place] = winner;
-        }
-    }
+    void set(std::size_t stage, double ms) { times_[stage] = std::bit_cast<std::uint64_t>(ms); }
 
   private:
-    static constexpr std::size_t kFew = 4;
-    static constexpr std::uint64_t kAllBits = std::numeric_limits<std::uint64_t>::max();
+    static constexpr std::size_t kFour = 4;
+    static constexpr auto kNever =
+        std::bit_cast<std::uint64_t>(std::numeric_limits<double>::infinity());
 
-    /// Numbers of 64 bits compare like the times above 0 that they encode.
-    struct Player {
-        std::uint64_t time = kAllBits - 1;
-        std::size_t stage = 0;
-    };
-
-    /// Two pairs, which need not wait for each other.
-    [[nodiscard]] std::size_t first_of_few() const {
-        const Player* stages = &players_[kFew];
-        const std::size_t low = stages[1].time < stages[0].time ? 1 : 0;
-        const std::size_t high = stages[3].time < stages[2].time ? 3 : 2;
-        return stages[high].time < stages[low].time ? high : low;
-    }
-
-    std::size_t n_leaves_ = kFew;
-    std::vector<Player> players_;  ///< winners, the last at 1, and the stages from n_leaves_ on
+    std::vector<std::uint64_t> times_;  ///< as integers, which compare like the times above 0
 };
 
 }  // namespace dynapipe
