@@ -196,8 +196,9 @@ void PricedCutter::price_windows(const CutRule& rule) {
     for (std::size_t i = 0; i < uses_.size(); ++i) {
         const Use& use = uses_[i];
         const double cost = use.work_ms * (1 + rule.memory_price * use.kept_share);
-        const bool is_allowed = use.is_alone || (use.work_ms <= rule.longest_ms &&
-                                                 use.kept_share <= rule.most_kept_share);
+        const bool is_allowed = use.mode == rule.mode.value_or(use.mode) &&
+                                (use.is_alone || (use.work_ms <= rule.longest_ms &&
+                                                  use.kept_share <= rule.most_kept_share));
         if (cost < cost_[use.place] && is_allowed) {
             cost_[use.place] = cost;
             use_[use.place] = i;

@@ -4,6 +4,7 @@
 #include <array>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
@@ -18,6 +19,8 @@ namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
 /// Limits on windows, as shares of the longest window of the best cut.
 constexpr std::array kLongestShares = {0.85, 0.7, 0.5};
+/// Memory price of windows that all run in one mode.
+constexpr double kPriceOfMode = 0.6;
 
 using Windows = std::vector<Window>;
 
@@ -25,24 +28,28 @@ using Windows = std::vector<Window>;
 struct PricedCut {
     CutRule rule;
     Cut cut;
-    double estimate_ms;  ///< what a replica would take if all had as much to do
+    double work_ms;      ///< of a replica on the slowest stage, if all had as much to do
+    double estimate_ms;  ///< what a replica would then take
 };
 
-/// The larger of work, and of micro-batches one after the other in the memory that they keep.
-double even_share_ms(const Cut& cut, const PricedCutter& cutter, std::size_t n_replicas) {
-    double work_ms = 0.0;
+/// The estimate is the larger of work, and of micro-batches one after the other in the memory that
+/// they keep.
+PricedCut priced_cut(const CutRule& rule, PricedCutter& cutter, std::size_t n_replicas) {
+    PricedCut priced{rule, cutter.cut(rule, 2 * n_replicas), 0.0, 0.0};
     double kept_ms = 0.0;
     double longest_fill_ms = 0.0;
-    for (const Windows& windows : {std::cref(cut.body), std::cref(cut.ends)}) {
+    for (const Windows& windows : {std::cref(priced.cut.body), std::cref(priced.cut.ends)}) {
         for (const Window& window : windows) {
             const double fill_ms = cutter.fill_ms(window);
-            work_ms += cutter.work_ms(window);
+            priced.work_ms += cutter.work_ms(window);
             kept_ms += cutter.kept_share(window) * (cutter.work_ms(window) + fill_ms);
             longest_fill_ms = std::max(longest_fill_ms, fill_ms);
         }
     }
     const auto n = static_cast<double>(n_replicas);
-    return std::max(work_ms / n + longest_fill_ms, kept_ms / n);
+    priced.work_ms /= n;
+    priced.estimate_ms = std::max(priced.work_ms + longest_fill_ms, kept_ms / n);
+    return priced;
 }
 
 /// Builds plans in which passes go first in, first out, and keeps the best.
@@ -80,6 +87,11 @@ class Builder {
         if (may_go_on()) {
             try_exact_split();
         }
+        for (std::uint32_t mode = 0; windows_.n_modes > 1 && mode < windows_.n_modes; ++mode) {
+            if (may_go_on()) {
+                try_mode(mode, max_to_refine);
+            }
+        }
         return std::move(best_);
     }
 
@@ -90,10 +102,7 @@ class Builder {
     std::vector<PricedCut> priced_cuts() {
         std::vector<PricedCut> cuts;
         for (const double price : kMemoryPrices) {
-            const CutRule rule{.memory_price = price};
-            Cut cut = cutter_.cut(rule, 2 * n_replicas_);
-            const double estimate_ms = even_share_ms(cut, cutter_, n_replicas_);
-            cuts.push_back({rule, std::move(cut), estimate_ms});
+            cuts.push_back(priced_cut({.memory_price = price}, cutter_, n_replicas_));
         }
         std::stable_sort(cuts.begin(), cuts.end(), [](const PricedCut& a, const PricedCut& b) {
             return a.estimate_ms < b.estimate_ms;
@@ -174,6 +183,21 @@ class Builder {
             }
         }
         try_plan(std::move(replicas), {});
+    }
+
+    /// Refines a plan whose windows all run in one mode, unless its work alone takes longer than
+    /// the best plan.
+    void try_mode(std::uint32_t mode, std::size_t max_to_refine) {
+        const PricedCut priced =
+            priced_cut({.memory_price = kPriceOfMode, .mode = mode}, cutter_, n_replicas_);
+        if (priced.work_ms < best_.front().makespan_ms) {
+            std::vector<ConstructedPlan> others = std::exchange(best_, {});
+            try_cut(priced.cut, priced.rule);
+            refine(max_to_refine);
+            for (ConstructedPlan& plan : std::exchange(best_, std::move(others))) {
+                keep(std::move(plan));
+            }
+        }
     }
 
     void try_cut(const Cut& cut, const CutRule& rule) {

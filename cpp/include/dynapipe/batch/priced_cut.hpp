@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -27,6 +28,7 @@ struct CutRule {
     /// Greatest fraction of a stage's memory that a window of several samples keeps.
     double most_kept_share = std::numeric_limits<double>::infinity();
     std::size_t most_samples = std::numeric_limits<std::size_t>::max();  ///< in a window
+    std::optional<std::uint32_t> mode = {};                              ///< the only one
 };
 
 /// Windows that hold every sample once.

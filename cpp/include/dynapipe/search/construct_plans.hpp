@@ -11,8 +11,8 @@
 namespace dynapipe {
 
 /// Simulated passes after which no price is tried that is less promising, no variant of the best
-/// cut and no exact split. Plans of that many passes have so many windows that variants hardly
-/// differ.
+/// cut, no exact split and no mode alone. Plans of that many passes have so many windows that
+/// variants hardly differ.
 inline constexpr std::size_t kMaxEffort = 10'000'000;
 /// Windows times stages of the plans that were refined, after which no further one is.
 inline constexpr std::size_t kMaxToRefine = 1'000;
@@ -34,10 +34,10 @@ struct ConstructedPlan {
 /// between, work rises to the longest micro-batch in the middle and falls again, so that neighbours
 /// are similar. Then windows of the best cut are limited in their work. Every plan is simulated; of
 /// very large plans fewer variants are tried. Of the plans that are kept the best is refined first,
-/// see `PlanRefiner`, then others, up to a limit. Beside them stands the exact split of
-/// `split_samples`, the method of the paper, into windows of which a stage can keep one per stage;
-/// `balance_work` shares them out. Passes go first in, first out, but for those of slices (see
-/// LightestFirst).
+/// see `PlanRefiner`, then others, up to a limit. Beside them stand a plan of each mode alone, and
+/// the exact split of `split_samples`, the method of the paper, into windows of which a stage can
+/// keep one per stage; `balance_work` shares them out. Passes go first in, first out, but for those
+/// of slices (see LightestFirst).
 ///
 /// @param simulator      has simulated nothing yet.
 /// @param slowness       (n_replicas,): by what the passes of each replica take longer, >= 1; from
