@@ -148,7 +148,7 @@ def test_the_schema_accepts_what_loads_and_refuses_what_does_not(
     wrong = [
         "[data]\nmax_token = 5",
         "[store]\nlook_ahead = 0",
-        '[cluster]\ndevice_memory_bytes = "80XB"',
+        '[cluster]\ndevice_memory_bytes = "all"',
         '[planner.batch]\nrule = "dinamic"',
         '[training]\ndtype = "int8"',
         "[planner.cost]\nlaunch_ms = true",

@@ -9,7 +9,6 @@ from typing import Any
 
 import tomli_w
 
-from dynapipe_hpc.data.config_table import WRITTEN
 from dynapipe_hpc.data.did_you_mean import did_you_mean
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
@@ -132,7 +131,7 @@ def _members(schema: Schema) -> Iterator[Schema]:
         yield config_schema()["$defs"][schema["$ref"].rpartition("/")[2]]
     elif "anyOf" in schema:
         for each in schema["anyOf"]:
-            if each != {"type": "null"} and each != WRITTEN:
+            if each != {"type": "null"} and not each.get("pattern"):
                 yield from _members(each)
     else:
         yield schema

@@ -2,9 +2,9 @@
 
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import ByteSize, Field, model_validator
 
-from dynapipe_hpc.data.config_table import Bytes, ConfigTable
+from dynapipe_hpc.data.config_table import ConfigTable
 
 
 class Link(ConfigTable):
@@ -54,7 +54,7 @@ class Cluster(ConfigTable):
     n_shards: int = Field(default=1, ge=1, le=2**20)
     sequence_parallel: bool = False
     shard_sums: Literal["float32", "dtype"] = "float32"
-    device_memory_bytes: Bytes = Field(gt=0, le=2**50)
+    device_memory_bytes: ByteSize = Field(ge=1, le=2**50)
     zero_stage: Literal[0, 1] = 0
     link: Link = Link()
 

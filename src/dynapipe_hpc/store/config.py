@@ -2,9 +2,9 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import ByteSize, Field
 
-from dynapipe_hpc.data.config_table import Bytes, ConfigTable
+from dynapipe_hpc.data.config_table import ConfigTable
 
 ProgressChoice = Literal["auto", "rma", "thread"]
 
@@ -25,6 +25,6 @@ class StoreConfig(ConfigTable):
     """
 
     look_ahead: int = Field(default=4, ge=1, le=4096)
-    plan_bytes: Bytes = Field(default=1_000_000, ge=1024, le=2**31 - 1)
+    plan_bytes: ByteSize = Field(default=ByteSize(1_000_000), ge=1024, le=2**31 - 1)
     timeout_s: float = Field(default=300.0, gt=0, le=1e6)
     progress: ProgressChoice = "auto"

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dynapipe_hpc.data.config_table import Bytes, ConfigTable
+from dynapipe_hpc.data.config_table import ConfigTable
 from dynapipe_hpc.data.microbatch import Recompute
 
 
@@ -59,7 +59,7 @@ class AnalyticConfig(AnalyticTable):
             the bytes of AdamW.
     """
 
-    element_bytes: Bytes = Field(default=4, ge=1, le=16)
+    element_bytes: int = Field(default=4, ge=1, le=16)
     state_factor: float | None = Field(default=None, ge=1, le=1000)
 
 
