@@ -68,7 +68,7 @@ PLAN_PROFILED = ("plan", "profiled.toml")
 PLAN_LENGTHS = ("plan", "config.toml", "--lengths", "lengths.json", "--json", "out.json")
 INSPECT_DATASET = ("inspect", "data.h5")
 INSPECT_TABLE = ("inspect", "table.h5")
-IMPORT = ("profile", "config.toml", "--from-csv", "p.csv", "-o", "out.h5")
+PLAN_CSV = ("plan", "config.toml", "--profile", "p.csv")
 REPORT = ("report", "run", "-o", "out.html")
 TRAIN = (
     *("run", "config.toml", "-o", "trained"),

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.bad_input.good import IMPORT, PLAN, PLAN_LENGTHS
+from tests.bad_input.good import PLAN, PLAN_LENGTHS
 from tests.bad_input.oracle import assert_refused
 from tests.bad_input.worker import Worker
 
@@ -92,14 +92,15 @@ REFUSED: list[tuple[tuple[str, ...], str]] = [
     ((*PLAN, "--profile", "none.csv"), "none.csv: cannot be read: No such file"),
     ((*PLAN, "--profile", "data.h5"), "data.h5: is a dynapipe-hpc dataset, not a cost table"),
     ((*PLAN, "--profile", "in.jsonl"), "in.jsonl: not a cost table"),
-    ((*IMPORT[:-1], "p.csv"), "p.csv: is both an input and the output"),
-    ((*IMPORT[:-1], "table.h5"), "table.h5: already exists"),
-    ((*IMPORT[:-1], "run"), "run: is a folder"),
-    ((*IMPORT, "--parameters", "none.csv"), "none.csv: cannot be read: No such file"),
+    (("profile", "config.toml", "-o", "table.h5"), "table.h5: already exists"),
+    (("profile", "config.toml", "-o", "run"), "run: is a folder"),
     (("demo-corpus", "in.jsonl"), "in.jsonl: exists and is not a demo corpus"),
     (("demo-corpus", "x.jsonl", "--chat", "--preferences"), "are two kinds of samples; leave one"),
     (("demo-corpus", "in.jsonl", "--force"), "in.jsonl: exists and is not a demo corpus"),
-    ((*IMPORT[:-1], "data.h5", "--force"), "data.h5: exists and is not a cost table"),
+    (
+        ("profile", "config.toml", "-o", "data.h5", "--force"),
+        "data.h5: exists and is not a cost table",
+    ),
     (("preprocess", "in.jsonl", "lengths.json", "--force"), "lengths.json: exists and is not a"),
     (("preprocess", "in.jsonl", "table.h5", "--force"), "table.h5: exists and is not a dataset"),
     (

@@ -9,10 +9,10 @@ import pytest
 from tests.bad_input import good
 from tests.bad_input.changes import cut, flip, scramble
 from tests.bad_input.good import (
-    IMPORT,
     INSPECT_DATASET,
     INSPECT_TABLE,
     PLAN,
+    PLAN_CSV,
     PLAN_LENGTHS,
     PLAN_PROFILED,
     PREPROCESS,
@@ -45,8 +45,8 @@ KINDS: dict[str, tuple[str, Random, Sequence[str]]] = {
     "tokenizer": ("tokenizer.json", scramble, WITH_TOKENIZER),
     "vocabulary": ("vocab.json", scramble, WITH_VOCABULARY),
     "merges": ("merges.txt", scramble, WITH_VOCABULARY),
-    "measurements": ("p.csv", scramble, IMPORT),
-    "sizes of weights": ("p_parameters.csv", scramble, IMPORT),
+    "measurements": ("p.csv", scramble, PLAN_CSV),
+    "sizes of weights": ("p_parameters.csv", scramble, PLAN_CSV),
     "dataset": ("data.h5", cut_or_flip, PLAN),
     "inspected dataset": ("data.h5", cut_or_flip, INSPECT_DATASET),
     "cost table": ("table.h5", cut_or_flip, PLAN_PROFILED),

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from tests.bad_input.good import (
     GO_ON,
-    IMPORT,
     INSPECT_TABLE,
     PLAN,
+    PLAN_CSV,
+    PLAN_LENGTHS,
     PLAN_PROFILED,
     PREPROCESS,
     REPORT,
@@ -44,8 +45,8 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
         (PLAN, "data.h5"),
         (PLAN_PROFILED, "table.h5"),
         (INSPECT_TABLE, "table.h5"),
-        (IMPORT, "p.csv"),
-        (IMPORT, "p_parameters.csv"),
+        (PLAN_CSV, "p.csv"),
+        (PLAN_CSV, "p_parameters.csv"),
         (REPORT, "run/config.toml"),
         (REPORT, "run/iterations.jsonl"),
         (REPORT, "run/timelines.jsonl"),
@@ -84,7 +85,8 @@ def test_a_checkpoint_that_may_not_be_read_is_not_taken_for_damaged(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "name"), [(PREPROCESS, "out.h5"), (IMPORT, "out.h5"), (REPORT, "out.html")]
+    ("arguments", "name"),
+    [(PREPROCESS, "out.h5"), (PLAN_LENGTHS, "out.json"), (REPORT, "out.html")],
 )
 def test_a_folder_that_may_not_be_written_to_is_named(
     other: Worker, folder: Path, arguments: Sequence[str], name: str

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests.bad_input.changes import NO_FILES, Change, be, be_huge
-from tests.bad_input.good import IMPORT, PARAMETERS, PLAN_LENGTHS, PROFILES
+from tests.bad_input.good import PARAMETERS, PLAN_CSV, PLAN_LENGTHS, PROFILES
 from tests.bad_input.oracle import assert_refused
 from tests.bad_input.worker import Worker
 
@@ -61,7 +61,7 @@ def test_a_bad_profile_is_named(worker: Worker, folder: Path, name: str) -> None
     change, words = PROFILE_CHANGES[name]
     change(folder / "p.csv")
     assert_refused(
-        worker, folder, IMPORT, rf"^dynapipe-hpc: p(_parameters)?\.csv(?s:.*)({words})|({words})"
+        worker, folder, PLAN_CSV, rf"^dynapipe-hpc: p(_parameters)?\.csv(?s:.*)({words})|({words})"
     )
 
 
@@ -69,7 +69,7 @@ def test_a_bad_profile_is_named(worker: Worker, folder: Path, name: str) -> None
 def test_bad_sizes_of_weights_are_named(worker: Worker, folder: Path, name: str) -> None:
     change, words = PARAMETER_CHANGES[name]
     change(folder / "p_parameters.csv")
-    assert_refused(worker, folder, IMPORT, words)
+    assert_refused(worker, folder, PLAN_CSV, words)
 
 
 LENGTHS: dict[str, tuple[Change, str]] = {

@@ -12,8 +12,10 @@ from tests.examples.any_decoders import saved_decoder
 from tests.examples.example_runs import write_run
 from tests.examples.measured_layers import linear_table
 from tests.examples.tokenized import write_samples
+from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.cli.main import main
+from dynapipe_hpc.planner.cost.from_config import load_table
 from dynapipe_hpc.planner.cost.table.profile_file import read_table, write_table
 from dynapipe_hpc.planner.cost.table.profile_table import checksum_of
 
@@ -69,38 +71,16 @@ def test_an_option_that_would_do_nothing_is_refused(
     assert "argument --show: -1: must be at least 1" in capsys.readouterr().err
 
 
-CONFIG = Path(__file__).parents[2] / "configs" / "experiments" / "gpt_6.7b_a100.toml"
-
-
-def test_an_import_writes_the_table_and_says_what_is_in_it(
+def test_a_cost_table_says_what_is_in_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a.csv").write_text(PROFILES)
     (tmp_path / "a_parameters.csv").write_text(PARAMETERS)
-    source, table = str(tmp_path / "a.csv"), str(tmp_path / "a.h5")
-    importing = ["profile", str(CONFIG), "--from-csv", source, "-o", table]
-    assert main(importing) == main([*importing, "--force"]) == 0
-    assert read_table(Path(table)).model["hidden_size"] == 4096
-    said = capsys.readouterr().out
+    table = tmp_path / "a.h5"
+    write_table(load_table(tmp_path / "a.csv", tiny_experiment().model), table)
+    said = "\n".join(inspected(table, capsys))
     assert "tensor_parallel=1/recompute=none/layer: 12 points of 1..8 x 16..64, 48 to" in said
     assert "0.0% repaired" in said
-
-
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        (["--parameters", "p.csv"], "--parameters is used with --from-csv only"),
-        (
-            ["--from-csv", "a.csv", "--microbatch-tokens", "9"],
-            "--microbatch-tokens cannot be used with --from-csv",
-        ),
-    ],
-)
-def test_a_useless_option_of_profile_is_refused(
-    options: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["profile", str(CONFIG), *options, "-o", str(tmp_path / "a.h5")]) == 2
-    assert told in capsys.readouterr().err
 
 
 def call(*arguments: str | Path) -> int:

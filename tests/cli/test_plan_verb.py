@@ -18,7 +18,8 @@ from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.experiment.config import any_placement
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import to_toml
-from dynapipe_hpc.planner.cost.from_config import costs_of
+from dynapipe_hpc.planner.cost.from_config import costs_of, load_table
+from dynapipe_hpc.planner.cost.table.profile_file import write_table
 from dynapipe_hpc.planner.schedule.simulate import iteration_ms, simulate
 
 A100 = Path(__file__).parents[2] / "configs" / "experiments" / "gpt_6.7b_a100.toml"
@@ -106,7 +107,7 @@ def test_costs_come_from_the_profile_that_is_named(
     (tmp_path / "a.csv").write_text(PROFILES)
     (tmp_path / "a_parameters.csv").write_text(PARAMETERS)
     table = str(tmp_path / "a.h5")
-    assert main(["profile", config, "--from-csv", str(tmp_path / "a.csv"), "-o", table]) == 0
+    write_table(load_table(tmp_path / "a.csv", EXPERIMENT.model), Path(table))
     by_csv = planned(tmp_path, config, lengths, "--profile", str(tmp_path / "a.csv"))
     by_table = planned(tmp_path, config, lengths, "--profile", table)
     by_config = planned(tmp_path, config, lengths)

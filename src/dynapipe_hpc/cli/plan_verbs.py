@@ -96,28 +96,9 @@ def init(arguments: argparse.Namespace) -> int:
         "batch, cut into two micro-batches per stage, but at least the longest row",
         int,
     ),
-    option(
-        "--from-csv PROFILE.csv",
-        "import measurements of the model of CONFIG instead, in the paper's CSV format",
-    ),
-    option(
-        "--parameters PARAMETERS.csv",
-        "sizes of weights for --from-csv; default: PROFILE_parameters.csv in its folder",
-    ),
-    examples=[
-        "mpiexec -n 4 dynapipe-hpc profile configs/tiny_cpu.toml -o costs.h5",
-        "dynapipe-hpc profile configs/tiny_cpu.toml -o costs.h5 --from-csv measured.csv",
-    ],
+    examples=["mpiexec -n 4 dynapipe-hpc profile configs/tiny_cpu.toml -o costs.h5"],
 )
 def profile(arguments: argparse.Namespace) -> int:
-    if arguments.parameters and not arguments.from_csv:
-        raise InputError("--parameters is used with --from-csv only; name both, or leave it out")
-    if arguments.microbatch_tokens is not None and arguments.from_csv:
-        raise InputError("--microbatch-tokens cannot be used with --from-csv; leave out one")
-    return _measure(arguments) if arguments.from_csv is None else _import(arguments)
-
-
-def _measure(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.cli.progress import share_progress
     from dynapipe_hpc.experiment.checks import check_profile, check_torch
     from dynapipe_hpc.experiment.experiment import Experiment
@@ -146,24 +127,6 @@ def _measure(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _import(arguments: argparse.Namespace) -> int:
-    from dynapipe_hpc.experiment.load import load_config
-    from dynapipe_hpc.planner.cost.from_config import parameters_beside
-    from dynapipe_hpc.planner.cost.table.import_csv import import_csv
-    from dynapipe_hpc.planner.cost.table.profile_file import TABLE, write_table
-    from dynapipe_hpc.planner.cost.table.profile_table import describe_table
-
-    config = load_config(arguments.config, arguments.overrides)
-    profiles: Path = arguments.from_csv
-    parameters: Path = arguments.parameters or parameters_beside(profiles)
-    inputs = [arguments.config, profiles, parameters]
-    check_output(arguments.output, inputs, TABLE, arguments.force)
-    table = import_csv(profiles, parameters, config.model)
-    write_table(table, arguments.output)
-    say(describe_table(table, arguments.output))
-    return 0
-
-
 def _files(arguments: argparse.Namespace) -> "Experiment":
     from dynapipe_hpc.experiment.experiment import Experiment
     from dynapipe_hpc.experiment.load import load_config, with_cost_table
@@ -175,7 +138,7 @@ def _files(arguments: argparse.Namespace) -> "Experiment":
 
 _PROFILE = option(
     "--profile TABLE",
-    "cost table to use instead of the one in CONFIG (HDF5, or CSV as for profile --from-csv)",
+    "cost table to use instead of the one in CONFIG (HDF5, or CSV as of the paper's authors)",
 )
 
 
