@@ -1,5 +1,6 @@
 """HDF5 datasets and cost tables that are damaged, make no sense, or are none."""
 
+import re
 import zlib
 from collections.abc import Callable
 from functools import cache
@@ -26,6 +27,9 @@ from tests.bad_input.good import INSPECT_DATASET, INSPECT_TABLE, PLAN, PLAN_PROF
 from tests.bad_input.oracle import assert_refused
 from tests.bad_input.worker import Worker
 from tests.examples.tokenized import with_header
+
+from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.planner.cost.table.profile_file import read_table
 
 
 def a_bomb(path: Path) -> None:
@@ -152,7 +156,13 @@ def everywhere(name: str, values: Callable[[h5py.Dataset], np.ndarray]) -> Chang
     return in_hdf5(change)
 
 
-written_on_purpose = with_attribute("checksum", None)
+def with_its_checksum(path: Path) -> None:
+    """Makes a change of the numbers one on purpose."""
+    with pytest.raises(InputError) as refused:
+        read_table(path)
+    for actual in re.findall(r"their checksum is (\w+)", str(refused.value)):
+        with_attribute("checksum", actual)(path)
+
 
 DAMAGED: dict[str, tuple[Change, str]] = {
     **NO_FILES,
@@ -283,9 +293,9 @@ def test_a_bad_table_is_named_when_planning_and_inspected(
     worker: Worker, folder: Path, name: str
 ) -> None:
     change, words = (DAMAGED | OTHERS)[name]
-    if name in OTHERS:
-        written_on_purpose(folder / "table.h5")
     change(folder / "table.h5")
+    if name in OTHERS:
+        with_its_checksum(folder / "table.h5")
     for command in [PLAN_PROFILED, INSPECT_TABLE][: 1 if name in OTHERS else 2]:
         assert_refused(worker, folder, command, rf"^dynapipe-hpc: table\.h5: .*({words})")
 

@@ -233,7 +233,7 @@ def inspect(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.data.stored_file import format_of
     from dynapipe_hpc.data.text.show_dataset import describe_dataset
     from dynapipe_hpc.planner.cost.table import profile_file
-    from dynapipe_hpc.planner.cost.table.profile_table import describe_table
+    from dynapipe_hpc.planner.cost.table.profile_table import checksum_of, describe_table
 
     stored, path = format_of(arguments.file), arguments.file
     is_table = stored == profile_file.FORMAT
@@ -258,9 +258,12 @@ def inspect(arguments: argparse.Namespace) -> int:
         tokenizer = read_tokenizer(arguments.tokenizer)
         print(f"\n{show_samples(arguments.file, arguments.show, tokenizer)}")
     if arguments.verify:
-        verify = profile_file.verify_table if is_table else verify_dataset
-        what = "checksum of the costs" if is_table else "sha256 of the samples"
-        print(f"\nverified, {what} {verify(path)}")
+        verified = (
+            f"checksum of the costs {checksum_of(profile_file.read_table(path))}"
+            if is_table
+            else f"sha256 of the samples {verify_dataset(path)}"
+        )
+        print(f"\nverified, {verified}")
     return 0
 
 

@@ -1,6 +1,6 @@
 """HDF5 files from an untrusted source: their arrays, attributes and formats."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -67,31 +67,23 @@ def holds(group: h5py.Group, name: str) -> bool:
     return bool(group.id.links.exists(name.encode()))
 
 
-class StoredAttributes(Mapping[str, Any]):
-    """HDF5 attributes as built-in Python types, read on demand.
+def attributes_of(owner: h5py.HLObject) -> dict[str, Any]:
+    """Attributes of a file, group or array as built-in Python types.
 
     Texts become `str`, and arrays of texts become tuples, whether of fixed or variable length.
     """
+    return {name: _attribute(owner, name) for name in owner.attrs}
 
-    def __init__(self, owner: h5py.HLObject) -> None:
-        """Reads the attributes of a file, group or array."""
-        self._owner = owner
 
-    def __getitem__(self, name: str) -> Any:
-        kept = self._owner.attrs.get_id(name)
-        is_variable = h5py.check_vlen_dtype(kept.dtype) or kept.dtype.kind == "O"
-        if is_variable and (n := prod(kept.shape or ())) > MAX_TEXTS:
-            raise InputError(
-                f"attribute '{name}' has {n} texts of variable length, more than {MAX_TEXTS}; "
-                "write them with a fixed length"
-            )
-        return _own_type(name, self._owner.attrs[name])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._owner.attrs)
-
-    def __len__(self) -> int:
-        return len(self._owner.attrs)
+def _attribute(owner: h5py.HLObject, name: str) -> Any:
+    kept = owner.attrs.get_id(name)
+    is_variable = h5py.check_vlen_dtype(kept.dtype) or kept.dtype.kind == "O"
+    if is_variable and (n := prod(kept.shape or ())) > MAX_TEXTS:
+        raise InputError(
+            f"attribute '{name}' has {n} texts of variable length, more than {MAX_TEXTS}; "
+            "write them with a fixed length"
+        )
+    return _own_type(name, owner.attrs[name])
 
 
 def _own_type(name: str, value: Any) -> Any:
@@ -119,7 +111,7 @@ def format_of(path: Path) -> str:
         )
     try:
         with open_stored(path) as file:
-            return str(StoredAttributes(file).get("format", ""))
+            return str(attributes_of(file).get("format", ""))
     except InputError:
         return ""
     except (KeyError, OSError, RuntimeError, TypeError, ValueError) as error:

@@ -25,7 +25,7 @@ from dynapipe_hpc.data.dataset.dataset_header import (
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import open_input, why_unreadable
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.data.stored_file import StoredAttributes, has_format, stored_array, stored_in
+from dynapipe_hpc.data.stored_file import attributes_of, has_format, stored_array, stored_in
 from dynapipe_hpc.data.token_block import (
     LENGTHS,
     NO_TOKENS,
@@ -92,7 +92,7 @@ class DatasetFile:
             raise InputError(f"{path}: not a complete HDF5 file ({error}); {AGAIN}") from None
         with stored:
             try:
-                if not (problem := _problem_of(StoredAttributes(stored))):
+                if not (problem := _problem_of(stored)):
                     self._load(stored)
             except (ValueError, TypeError, OSError, KeyError, RuntimeError) as error:
                 problem = f"damaged dataset: {error}"
@@ -344,13 +344,13 @@ def _ranges_of(ids: list[int]) -> str:
     return ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in ranges)
 
 
-def _problem_of(attributes: StoredAttributes) -> str:
+def _problem_of(file: h5py.File) -> str:
     """Reason why a file cannot be read as a dataset; empty if it can."""
     try:
-        is_dataset = attributes.get("format") == FORMAT
+        attributes = attributes_of(file)
     except InputError:  # not text
-        is_dataset = False
-    if not is_dataset:
+        attributes = {}
+    if attributes.get("format") != FORMAT:
         return "an HDF5 file, but not a dataset"
     version: Any = attributes.get("schema_version")
     if np.ndim(version) or version != SCHEMA_VERSION:

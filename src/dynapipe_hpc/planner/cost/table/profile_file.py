@@ -14,7 +14,7 @@ from dynapipe_hpc.data.atomic_write import FileKind, atomic_write
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.input_file import why_unreadable
 from dynapipe_hpc.data.stored_file import (
-    StoredAttributes,
+    attributes_of,
     has_format,
     holds,
     open_stored,
@@ -25,7 +25,6 @@ from dynapipe_hpc.data.stored_file import (
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.table.profile_table import (
     HALVES,
-    PADDED,
     PAIR_QUANTITIES,
     QUANTITIES,
     LayerKey,
@@ -94,7 +93,7 @@ def _first(flags: npt.NDArray[np.bool_]) -> tuple[int, ...]:
 
 
 FORMAT = "dynapipe-hpc cost table"
-SCHEMA_VERSION = 5  # 1 has no layouts, 2 no split backward passes, 3 no slices, 4 none in windows
+SCHEMA_VERSION = 5
 _AGAIN = "'dynapipe-hpc profile CONFIG -o TABLE.h5' makes one"
 TABLE = FileKind("a cost table", lambda path: has_format(path, FORMAT))
 
@@ -166,18 +165,6 @@ def read_table(path: Path) -> ProfileTable:
     return table
 
 
-def verify_table(path: Path) -> str:
-    """Reads a table that has a checksum, and returns the checksum.
-
-    Raises `InputError`: As `read_table`, or the table has no checksum.
-    """
-    table = read_table(path)
-    with _open(path) as file:
-        if "checksum" not in file.attrs:
-            raise InputError(f"{path}: has no checksum, as tables of older versions; {_AGAIN}")
-    return checksum_of(table)
-
-
 def _open(path: Path) -> h5py.File:
     if reason := why_unreadable(path):
         raise InputError(f"{path}: not a cost table: {reason}; {_AGAIN}")
@@ -188,47 +175,46 @@ def _open(path: Path) -> h5py.File:
 
 
 def _check_format(file: h5py.File, path: Path) -> None:
-    attributes = StoredAttributes(file)
+    attributes = attributes_of(file)
     name: Any = attributes.get("format")
     version: Any = attributes.get("schema_version")
     if name is None:
         raise NotATableError(f"{path}: an HDF5 file, but not a cost table; {_AGAIN}")
     if name != FORMAT:
         raise NotATableError(f"{path}: is a {name}, not a cost table; {_AGAIN}")
-    if np.ndim(version) or version not in range(1, SCHEMA_VERSION + 1):
+    if np.ndim(version) or version != SCHEMA_VERSION:
         raise NotATableError(
             f"{path}: is a cost table of version {version}, but this dynapipe-hpc reads "
-            f"1 to {SCHEMA_VERSION}; {_AGAIN}"
+            f"{SCHEMA_VERSION}; {_AGAIN}"
         )
 
 
 def _check_checksum(file: h5py.File, table: ProfileTable) -> None:
-    """Compares the checksum in a file with the table's; files of older versions have none."""
-    written, actual = StoredAttributes(file).get("checksum"), checksum_of(table)
-    if written is not None and written != actual:
+    written, actual = attributes_of(file)["checksum"], checksum_of(table)
+    if written != actual:
         raise InputError(
             f"its numbers are not those that were written: their checksum is {actual}, not "
-            f"{quoted(written)}; if they were changed on purpose, remove the attribute 'checksum'"
+            f"{quoted(written)}; if they were changed on purpose, correct the attribute 'checksum'"
         )
 
 
 def _read(file: h5py.File) -> ProfileTable:
-    attributes, update = _plain(file), _plain(stored_group(file, "update"))
+    attributes, update = attributes_of(file), attributes_of(stored_group(file, "update"))
     return ProfileTable(
-        model=_plain(stored_group(file, "model")),
+        model=attributes_of(stored_group(file, "model")),
         layers=dict(_read_layers(stored_group(file, "layers"))),
         element_bytes=int(attributes["element_bytes"]),
         state_factor=float(attributes["state_factor"]),
         update=UpdateProfile(*(update[name] for name in UpdateProfile._fields)),
-        link=Link(**_plain(stored_group(file, "link"))) if holds(file, "link") else None,
-        provenance=_plain(stored_group(file, "provenance")),
+        link=Link(**attributes_of(stored_group(file, "link"))) if holds(file, "link") else None,
+        provenance=attributes_of(stored_group(file, "provenance")),
     )
 
 
 def _read_layers(layers: h5py.Group) -> Iterator[tuple[LayerKey, LayerProfile]]:
     for mode in (mode for degree in stored_groups(layers) for mode in stored_groups(degree)):
         for group in stored_groups(mode):
-            attributes = {"layout": PADDED, **_plain(group)}
+            attributes = attributes_of(group)
             key = LayerKey(*(attributes[name] for name in LayerKey._fields))
             axes = tuple(_array(group, n, "iu") for n in AXES if holds(group, n) or n in AXES[:2])
             names = [*QUANTITIES, *(name for name in HALVES if holds(group, name))]
@@ -245,7 +231,3 @@ def _array(group: h5py.Group, name: str, kinds: str) -> Any:
     if actual.dtype.kind not in kinds or not actual.ndim:
         raise InputError(f"{group.name}/{name} has shape {actual.shape} and type {actual.dtype}")
     return actual[:]
-
-
-def _plain(group: h5py.Group) -> dict[str, Any]:
-    return dict(StoredAttributes(group))
