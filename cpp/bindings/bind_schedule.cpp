@@ -9,7 +9,6 @@
 #include "dynapipe/schedule/cyclic_schedule.hpp"
 #include "dynapipe/schedule/lightest_first.hpp"
 #include "dynapipe/schedule/list_scheduler.hpp"
-#include "dynapipe/schedule/precedence.hpp"
 #include "dynapipe/schedule/simulate.hpp"
 #include "windows.hpp"
 
@@ -75,7 +74,7 @@ py::array_t<dynapipe::PassCode> list_schedule(const arrays::HeldTable& table,
                 keep_if_sooner(scheduler.run(list, makespan_ms, alternates), scheduler);
             }
         }
-        if (!later.empty() || dynapipe::is_any_heavy(costs, list, limits)) {
+        if (!later.empty()) {
             dynapipe::LightestFirst lightest_first(costs, limits, link, split_backward, later,
                                                    reduce);
             keep_if_sooner(lightest_first.run(list, makespan_ms), lightest_first);

@@ -23,8 +23,7 @@ inline constexpr std::size_t kModes = 2;
 inline constexpr std::size_t kMaxSamples = 6;
 inline constexpr dynapipe::Link kLink{0.5, 10.0, true};
 
-/// Samples of falling length; a second mode is slower and keeps a quarter. The first, longest
-/// sample may be heavy: its passes then need so much more while they run.
+/// Samples of falling length; a second mode is slower and keeps a quarter.
 struct Problem {
     std::vector<dynapipe::PassCosts> costs;
     std::vector<std::int32_t> cells;
@@ -32,7 +31,7 @@ struct Problem {
     std::vector<std::int32_t> row_of_sample = std::vector<std::int32_t>(kSamples);
     std::vector<double> limit_bytes = std::vector<double>(kStages, 300.0);
 
-    explicit Problem(std::uint64_t seed, double heavy_bytes = 0.0) {
+    explicit Problem(std::uint64_t seed) {
         dynapipe::Random random(seed);
         std::vector<double> length(kSamples);
         std::generate(length.begin(), length.end(),
@@ -49,7 +48,7 @@ struct Problem {
                     const double tokens = length[row] * static_cast<double>(size);
                     const double ms = 2.0 + tokens;
                     const double bytes = mode == 0 ? tokens : tokens / 4;
-                    const double transient_bytes = bytes / 2 + (row == 0 ? heavy_bytes : 0.0);
+                    const double transient_bytes = bytes / 2;
                     const double back_ms = mode == 0 ? 2 * ms : 3 * ms;
                     for (std::size_t s = 0; s < kStages && exists; ++s) {
                         costs.push_back({ms, back_ms, ms, ms / 8, tokens, bytes, transient_bytes,
@@ -74,13 +73,12 @@ struct Problem {
     }
 };
 
-/// Makespan of a plan in which no micro-batch overtakes another.
-inline double in_order_ms(ReplicaSimulator simulator, const Assignment& replicas,
+/// Makespan of a plan, each replica alternating or not.
+inline double makespan_ms(ReplicaSimulator simulator, const Assignment& replicas,
                           const std::vector<double>& slowness) {
     double slowest_ms = 0.0;
     for (std::size_t r = 0; r < replicas.size(); ++r) {
-        const double ms =
-            simulator.best_makespan_ms(replicas[r], kNever, dynapipe::kFirstInFirstOut);
+        const double ms = simulator.best_makespan_ms(replicas[r], kNever);
         slowest_ms = std::max(slowest_ms, ms * slowness[r]);
     }
     return slowest_ms;

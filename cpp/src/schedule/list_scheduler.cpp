@@ -358,7 +358,7 @@ void ListScheduler::choose(std::size_t s) {
 /// What enters stays until all before it have left, so it must fit beside each of their backward
 /// passes. They leave in the order in which they entered, each taking its stored memory with it. If
 /// they all fit one after the other, the first of them can always proceed: no list runs into a
-/// deadlock. It is why one heavy micro-batch keeps a stage empty behind it, see LightestFirst.
+/// deadlock.
 template <bool kSplit>
 bool ListScheduler::may_enter(std::size_t s) const {
     const Stage& stage = stages_[s];

@@ -21,16 +21,14 @@ ReplicaSimulator::ReplicaSimulator(const WindowCosts& windows, std::span<const d
                       reduce_ms) {}
 
 double ReplicaSimulator::makespan_ms(std::span<const Window> replica, double give_up_ms,
-                                     Precedence precedence) {
+                                     bool alternates) {
     list_.clear();
+    bool has_slices = false;
     for (const Window& window : replica) {
-        const std::uint32_t microbatch = windows_.microbatch(window);
-        list_.push_back(microbatch);
-        if (windows_.has_slices(microbatch)) {
-            precedence = Precedence::kLightest;
-        }
+        list_.push_back(windows_.microbatch(window));
+        has_slices = has_slices || windows_.has_slices(list_.back());
     }
-    list_.push_back(static_cast<std::uint32_t>(precedence));
+    list_.push_back(alternates && !has_slices ? 1 : 0);
     const auto known = known_ms_.find(list_);
     if (known != known_ms_.end() && known->second >= 0.0) {
         return known->second <= give_up_ms ? known->second : kNever;
@@ -39,10 +37,8 @@ double ReplicaSimulator::makespan_ms(std::span<const Window> replica, double giv
         return kNever;
     }
     const auto list = std::span<const std::uint32_t>(list_).first(replica.size());
-    const double ms =
-        precedence == Precedence::kLightest
-            ? lightest_first_.run(with_slices(list), give_up_ms)
-            : scheduler_.run(list, give_up_ms, precedence == Precedence::kAlternating);
+    const double ms = has_slices ? lightest_first_.run(with_slices(list), give_up_ms)
+                                 : scheduler_.run(list, give_up_ms, alternates);
     if (ms < kNever || give_up_ms == kNever) {
         known_ms_[list_] = ms;
     } else if (give_up_ms > 0.0) {  // any makespan exceeds other limits
@@ -51,37 +47,17 @@ double ReplicaSimulator::makespan_ms(std::span<const Window> replica, double giv
     return ms;
 }
 
-double ReplicaSimulator::best_makespan_ms(std::span<const Window> replica, double give_up_ms,
-                                          std::span<const Precedence> precedences) {
-    double best_ms = kNever;
-    for (const Precedence precedence : precedences) {
-        best_ms =
-            std::min(best_ms, makespan_ms(replica, std::min(best_ms, give_up_ms), precedence));
-    }
-    return best_ms;
-}
-
-std::span<const Precedence> ReplicaSimulator::precedences_of(
-    std::span<const Window> replica) const {
-    if (std::any_of(replica.begin(), replica.end(),
-                    [&](const Window& window) { return has_slices(window); })) {
-        return kOvertaking;
-    }
-    const bool is_any_heavy = std::any_of(replica.begin(), replica.end(),
-                                          [&](const Window& window) { return is_heavy(window); });
-    return is_any_heavy ? kPrecedences : kFirstInFirstOut;
+double ReplicaSimulator::best_makespan_ms(std::span<const Window> replica, double give_up_ms) {
+    const double ms = makespan_ms(replica, give_up_ms, false);
+    return std::min(ms, makespan_ms(replica, std::min(ms, give_up_ms), true));
 }
 
 double ReplicaSimulator::run(std::span<const std::uint32_t> list, double give_up_ms,
-                             Precedence precedence, ListRecording& recording) {
+                             bool alternates, ListRecording& recording) {
     const auto has_slices = [&](std::uint32_t each) { return windows_.has_slices(each); };
-    if (std::any_of(list.begin(), list.end(), has_slices)) {
-        return lightest_first_.run(with_slices(list), give_up_ms);
-    }
-    if (precedence == Precedence::kLightest && is_any_heavy(windows_.costs, list, limit_bytes_)) {
-        return lightest_first_.run(list, give_up_ms);
-    }
-    return scheduler_.run(list, give_up_ms, precedence == Precedence::kAlternating, recording);
+    return std::any_of(list.begin(), list.end(), has_slices)
+               ? lightest_first_.run(with_slices(list), give_up_ms)
+               : scheduler_.run(list, give_up_ms, alternates, recording);
 }
 
 /// The list with slices in place of the micro-batches that have some; valid until the next call.
@@ -97,21 +73,6 @@ std::span<const std::uint32_t> ReplicaSimulator::with_slices(std::span<const std
         }
     }
     return expanded_;
-}
-
-double ReplicaSimulator::slowest_ms(const Assignment& plan, std::span<const double> slowness,
-                                    double give_up_ms) {
-    double slowest_ms = 0.0;
-    for (std::size_t r = 0; r < plan.size(); ++r) {
-        const double ms =
-            best_makespan_ms(plan[r], give_up_ms / slowness[r], precedences_of(plan[r])) *
-            slowness[r];
-        slowest_ms = std::max(slowest_ms, ms);
-        if (slowest_ms == kNever) {
-            break;
-        }
-    }
-    return slowest_ms;
 }
 
 std::size_t ReplicaSimulator::HashOfList::operator()(const List& list) const {

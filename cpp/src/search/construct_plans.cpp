@@ -215,8 +215,7 @@ class Builder {
         double slowest_ms = 0.0;
         const double give_up_ms = best_.size() < n_kept_ ? kNever : best_.back().makespan_ms;
         for (std::size_t r = 0; r < n_replicas_; ++r) {
-            const double ms = simulator_.best_makespan_ms(replicas[r], give_up_ms / slowness_[r],
-                                                          kFirstInFirstOut);
+            const double ms = simulator_.best_makespan_ms(replicas[r], give_up_ms / slowness_[r]);
             slowest_ms = std::max(slowest_ms, ms * slowness_[r]);
         }
         keep({std::move(replicas), slowest_ms, rule});

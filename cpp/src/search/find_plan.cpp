@@ -40,10 +40,6 @@ class Search {
             throw std::invalid_argument("no start keeps within the limits of the stages");
         }
         found_ = {best()};
-        const bool overtakes = std::any_of(best_.begin(), best_.end(), [](const Replica& replica) {
-            return replica.precedence == Precedence::kLightest;
-        });
-        moves_.set_precedences(overtakes ? kPrecedences : kFirstInFirstOut);
     }
 
     /// Goes on until all rounds together have taken some effort.
@@ -69,18 +65,11 @@ class Search {
         for (const std::vector<Window>& windows : start) {
             Replica replica{windows};
             const double slowness = slowness_[replicas.size()];
-            double best_ms = kNever;
-            for (const Precedence precedence : simulator_.precedences_of(windows)) {
-                const double limit_ms = std::min(best_ms, give_up_ms / slowness);
-                const double ms = simulator_.makespan_ms(windows, limit_ms, precedence);
-                if (ms < best_ms) {
-                    best_ms = ms;
-                    replica.precedence = precedence;
-                }
-            }
+            const double best_ms = simulator_.best_makespan_ms(windows, give_up_ms / slowness);
             if (best_ms == kNever) {
                 return false;
             }
+            replica.alternates = simulator_.makespan_ms(windows, best_ms) > best_ms;
             replica.makespan_ms = best_ms * slowness;
             replicas.push_back(std::move(replica));
         }
@@ -174,7 +163,7 @@ class Search {
         for (const std::size_t r : moves_.changed()) {
             const Replica& replica = moves_.replicas()[r];
             const double ms = simulator_.run(list_of(replica), limit_ms / slowness_[r],
-                                             replica.precedence, recordings_[r]) *
+                                             replica.alternates, recordings_[r]) *
                               slowness_[r];
             moves_.makespan_ms(r) = ms;
             if (ms > limit_ms) {

@@ -15,7 +15,7 @@ const std::array<PlanMoves::WeightedMove, 7> PlanMoves::kMoves = {{
     {6, &PlanMoves::shift},
     {2, &PlanMoves::split},
     {2, &PlanMoves::join},
-    {1, &PlanMoves::change_precedence},
+    {1, &PlanMoves::alternate},
     {4, &PlanMoves::change_mode},
 }};
 
@@ -216,13 +216,17 @@ bool PlanMoves::join() {
     return true;
 }
 
-bool PlanMoves::change_precedence() {
-    const std::size_t replica = any_replica();
-    const auto now = std::find(precedences_.begin(), precedences_.end(), now_[replica].precedence);
-    const std::size_t n = precedences_.size();
-    const std::size_t step = n == 2 ? 1 : 1 + random_.below(n - 1);
-    const auto place = static_cast<std::size_t>(now - precedences_.begin());
-    change(replica).precedence = precedences_[(place + step) % n];
+/// Lets a replica without slices alternate, or no longer.
+bool PlanMoves::alternate() {
+    const std::size_t drawn = any_replica();
+    const std::vector<Window>& windows = now_[drawn].windows;
+    if (std::any_of(windows.begin(), windows.end(), [&](const Window& window) {
+            return windows_.has_slices(microbatch(window));
+        })) {
+        return false;
+    }
+    Replica& replica = change(drawn);
+    replica.alternates = !replica.alternates;
     return true;
 }
 

@@ -31,13 +31,12 @@ bool is_plan(const dynapipe::WindowCosts& costs, const std::vector<Replica>& rep
 bool are_equal(const std::vector<Replica>& a, const std::vector<Replica>& b) {
     return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                       [](const Replica& one, const Replica& other) {
-                          return one.windows == other.windows && one.precedence == other.precedence;
+                          return one.windows == other.windows && one.alternates == other.alternates;
                       });
 }
 
 void check_move(const Problem& problem, const PlanMoves::WeightedMove& kind) {
     PlanMoves moves(problem.windows(), 1);
-    moves.set_precedences(dynapipe::kPrecedences);
     std::vector<Replica> replicas(3);
     for (std::uint32_t i = 0; i < kSamples; i += 2) {
         replicas[i % 3].windows.push_back({i, 2, 0});

@@ -46,7 +46,7 @@ void check_refined(std::uint64_t seed, bool split_backward, const std::vector<do
     const dynapipe::Cut cut = cutter.cut({}, 2 * slowness.size());
     dynapipe::Assignment plan = dynapipe::spread(cut, cutter, slowness);
     const auto makespan_ms = [&] {
-        return plan_problem::in_order_ms(problem.simulator(split_backward), plan, slowness);
+        return plan_problem::makespan_ms(problem.simulator(split_backward), plan, slowness);
     };
     const double before_ms = makespan_ms();
     const double found_ms = refiner.refine(plan);
@@ -56,9 +56,9 @@ void check_refined(std::uint64_t seed, bool split_backward, const std::vector<do
     all.gain = std::max(all.gain, 1 - found_ms / before_ms);
     for (const std::vector<Window>& replica : plan) {
         all.n_windows += replica.size();
-        const double ms = simulator.best_makespan_ms(replica, kNever, dynapipe::kFirstInFirstOut);
+        const double ms = simulator.best_makespan_ms(replica, kNever);
         for (const std::vector<Window>& split : splits_of(replica)) {
-            CHECK(simulator.best_makespan_ms(split, kNever, dynapipe::kFirstInFirstOut) >= ms);
+            CHECK(simulator.best_makespan_ms(split, kNever) >= ms);
             ++all.n_not_split;
         }
     }

@@ -8,7 +8,7 @@
 #include "plan_problem.hpp"
 
 int main() {
-    const plan_problem::Problem problem(1, 200.0);
+    const plan_problem::Problem problem(1);
     const std::vector<double> slowness{1.0, 1.5};
     std::vector<std::vector<dynapipe::FoundPlan>> found(4);
     std::vector<std::thread> threads;

@@ -10,7 +10,6 @@
 #include "dynapipe/cost/link.hpp"
 #include "dynapipe/schedule/lightest_first.hpp"
 #include "dynapipe/schedule/list_scheduler.hpp"
-#include "dynapipe/schedule/precedence.hpp"
 
 namespace dynapipe {
 
@@ -30,39 +29,20 @@ class ReplicaSimulator {
     ReplicaSimulator(const ReplicaSimulator&) = delete;
     ReplicaSimulator& operator=(const ReplicaSimulator&) = delete;
 
-    /// Makespan of windows in the order in which they enter the pipeline.
+    /// Makespan of windows in the order in which they enter the pipeline. Where one runs as slices,
+    /// which go back in another order than they come, by LightestFirst.
     ///
+    /// @param alternates  as for ListScheduler; without effect where there are slices.
     /// @return  infinite if it is certain to exceed give_up_ms, or if a window does not fit.
-    double makespan_ms(std::span<const Window> replica, double give_up_ms,
-                       Precedence precedence = Precedence::kBackward);
+    double makespan_ms(std::span<const Window> replica, double give_up_ms, bool alternates = false);
 
-    /// The same, by whichever precedence ends soonest.
-    double best_makespan_ms(std::span<const Window> replica, double give_up_ms,
-                            std::span<const Precedence> precedences);
+    /// The same, alternating or not, whichever ends sooner.
+    double best_makespan_ms(std::span<const Window> replica, double give_up_ms);
 
-    /// Makespan of the slowest replica of a plan, each by the precedence that ends soonest;
-    /// infinite if it is certain to exceed give_up_ms.
-    ///
-    /// @param slowness  (n_replicas,): by what each replica takes longer.
-    double slowest_ms(const Assignment& plan, std::span<const double> slowness, double give_up_ms);
-
-    /// Makespan of a list of micro-batches. Where passes go first in, first out, simulation starts
-    /// where the list differs from the recorded one.
-    double run(std::span<const std::uint32_t> list, double give_up_ms, Precedence precedence,
+    /// Makespan of a list of micro-batches. Without slices, simulation starts where the list
+    /// differs from the recorded one.
+    double run(std::span<const std::uint32_t> list, double give_up_ms, bool alternates,
                ListRecording& recording);
-
-    [[nodiscard]] bool is_heavy(const Window& window) const {
-        return dynapipe::is_heavy(windows_.costs, windows_.microbatch(window), limit_bytes_);
-    }
-
-    /// Whether a window runs as slices of its sample.
-    [[nodiscard]] bool has_slices(const Window& window) const {
-        return windows_.has_slices(windows_.microbatch(window));
-    }
-
-    /// Precedences worth a try: overtaking if one of the windows is heavy, and only overtaking if
-    /// one runs as slices, as these go back in another order than they come.
-    [[nodiscard]] std::span<const Precedence> precedences_of(std::span<const Window> replica) const;
 
     /// Passes simulated so far, see ListScheduler.
     [[nodiscard]] std::size_t effort() const {
@@ -87,7 +67,7 @@ class ReplicaSimulator {
     Link link_;
     ListScheduler scheduler_;
     LightestFirst lightest_first_;
-    List list_;      ///< micro-batches and precedence
+    List list_;      ///< micro-batches, and whether it alternates
     List expanded_;  ///< with the slices of those that have some in their place
     /// Makespans of lists; below zero, what a makespan is known to exceed.
     std::unordered_map<List, double, HashOfList> known_ms_;

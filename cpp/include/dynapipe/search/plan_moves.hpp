@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "dynapipe/batch/window_costs.hpp"
-#include "dynapipe/schedule/precedence.hpp"
 #include "dynapipe/search/random.hpp"
 
 namespace dynapipe {
@@ -16,7 +15,7 @@ namespace dynapipe {
 /// A replica of a plan that is being improved.
 struct Replica {
     std::vector<Window> windows;  ///< in the order in which they enter the pipeline
-    Precedence precedence = Precedence::kBackward;
+    bool alternates = false;      ///< see ListScheduler
     double makespan_ms = std::numeric_limits<double>::infinity();
 };
 
@@ -37,9 +36,6 @@ class PlanMoves {
     static constexpr std::size_t kMovesOfOneMode = 6;
 
     PlanMoves(const WindowCosts& windows, std::uint64_t seed);
-
-    /// Sets those that a replica may have, at least two; initially they are first in, first out.
-    void set_precedences(std::span<const Precedence> precedences) { precedences_ = precedences; }
 
     /// Starts from a plan whose windows hold every sample once; no replica is empty.
     void begin(std::vector<Replica> replicas);
@@ -69,7 +65,7 @@ class PlanMoves {
     bool shift();
     bool split();
     bool join();
-    bool change_precedence();
+    bool alternate();
     bool change_mode();
 
   private:
@@ -90,7 +86,6 @@ class PlanMoves {
     void index(std::size_t replica);
 
     WindowCosts windows_;
-    std::span<const Precedence> precedences_ = kFirstInFirstOut;
     Random random_;
     std::vector<Replica> now_;
     std::vector<Place> place_of_first_;     ///< per sample, place of the window that begins with it

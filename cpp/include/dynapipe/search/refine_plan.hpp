@@ -34,7 +34,7 @@ class PlanRefiner {
     bool split_first(std::vector<Window>& replica, double& best_ms);
     bool hand_over(Assignment& replicas, std::vector<double>& ms);
     double best_makespan_ms(const std::vector<Window>& replica, double give_up_ms) {
-        return simulator_.best_makespan_ms(replica, give_up_ms, kFirstInFirstOut);
+        return simulator_.best_makespan_ms(replica, give_up_ms);
     }
 
     const WindowCosts& windows_;
