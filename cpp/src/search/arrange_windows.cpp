@@ -4,7 +4,8 @@
 
 namespace dynapipe {
 
-Assignment spread(const Cut& cut, const PricedCutter& cutter, std::span<const double> slowness) {
+Assignment spread(const Cut& cut, const PricedCutter& cutter, std::span<const double> slowness,
+                  bool balances_fill) {
     const std::size_t n_replicas = slowness.size();
     std::vector<Window> ends = cut.ends;
     std::vector<Window> body = cut.body;
@@ -23,14 +24,15 @@ Assignment spread(const Cut& cut, const PricedCutter& cutter, std::span<const do
     }
     std::vector<double> then_ms(n_replicas);
     for (const Window& window : body) {
+        const double window_fill_ms = balances_fill ? cutter.fill_ms(window) : 0.0;
         for (std::size_t r = 0; r < n_replicas; ++r) {
-            then_ms[r] = (load_ms[r] + std::max(fill_ms[r], cutter.fill_ms(window))) * slowness[r];
+            then_ms[r] = (load_ms[r] + std::max(fill_ms[r], window_fill_ms)) * slowness[r];
         }
         const auto least = std::min_element(then_ms.begin(), then_ms.end());
         const auto r = static_cast<std::size_t>(least - then_ms.begin());
         replicas[r].insert(replicas[r].end() - 1, window);
         load_ms[r] += cutter.work_ms(window);
-        fill_ms[r] = std::max(fill_ms[r], cutter.fill_ms(window));
+        fill_ms[r] = std::max(fill_ms[r], window_fill_ms);
     }
     return replicas;
 }

@@ -204,11 +204,16 @@ class Builder {
         if (cut.ends.empty()) {
             return;  // there is no such cut
         }
-        Assignment replicas = spread(cut, cutter_, slowness_);
-        for (Windows& replica : replicas) {
-            arrange(replica, cutter_, kEvenRise);
+        for (const bool balances_fill : {true, false}) {
+            Assignment replicas = spread(cut, cutter_, slowness_, balances_fill);
+            for (Windows& replica : replicas) {
+                arrange(replica, cutter_, kEvenRise);
+            }
+            try_plan(std::move(replicas), rule);
+            if (n_replicas_ == 1) {
+                return;  // it has all either way
+            }
         }
-        try_plan(std::move(replicas), rule);
     }
 
     void try_plan(Assignment replicas, const CutRule& rule) {

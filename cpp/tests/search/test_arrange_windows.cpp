@@ -33,7 +33,7 @@ struct Work {
 /// No replica could give its shortest window to the least loaded one and both gain.
 void spreading_is_even(const PricedCutter& cutter, const Cut& cut, std::size_t n_replicas) {
     const std::vector<double> alike(n_replicas, 1.0);
-    const Assignment replicas = dynapipe::spread(cut, cutter, alike);
+    const Assignment replicas = dynapipe::spread(cut, cutter, alike, true);
     CHECK(plan_problem::holds_every_sample_once(replicas));
     double least_ms = kNever, most_ms = 0, longest_ms = 0;
     for (const auto& replica : replicas) {
@@ -47,7 +47,7 @@ void spreading_is_even(const PricedCutter& cutter, const Cut& cut, std::size_t n
 
 /// Half as fast, a replica has about half as much to do; the last window may go to either.
 void a_slower_replica_has_less_to_do(const PricedCutter& cutter, const Cut& cut) {
-    const Assignment replicas = dynapipe::spread(cut, cutter, std::array{1.0, 2.0});
+    const Assignment replicas = dynapipe::spread(cut, cutter, std::array{1.0, 2.0}, true);
     CHECK(plan_problem::holds_every_sample_once(replicas));
     const double fast_ms = Work(cutter, replicas[0]).sum_ms;
     const double slow_ms = Work(cutter, replicas[1]).sum_ms;

@@ -44,7 +44,7 @@ void check_refined(std::uint64_t seed, bool split_backward, const std::vector<do
     dynapipe::ReplicaSimulator simulator = problem.simulator(split_backward);
     dynapipe::PlanRefiner refiner(cutter, simulator, slowness);
     const dynapipe::Cut cut = cutter.cut({}, 2 * slowness.size());
-    dynapipe::Assignment plan = dynapipe::spread(cut, cutter, slowness);
+    dynapipe::Assignment plan = dynapipe::spread(cut, cutter, slowness, false);
     const auto makespan_ms = [&] {
         return plan_problem::makespan_ms(problem.simulator(split_backward), plan, slowness);
     };
