@@ -166,8 +166,8 @@ REPORTS = (
         ("ended.time_utc < holder.since", "True",
          "a run that has failed still executes while its lock is there"),
         ("holder, silent_s = writer_of(folder), _silent_s(folder / LOCK)\n    ended = "
-         "EndRecord.read(folder)\n",
-         "ended = EndRecord.read(folder)\n    holder, silent_s = writer_of(folder), "
+         "read_end(folder)\n",
+         "ended = read_end(folder)\n    holder, silent_s = writer_of(folder), "
          "_silent_s(folder / LOCK)\n", "a run that ends while it is looked at was killed"),
         ("suppress(FileNotFoundError)", "suppress()",
          "a lock file that goes while it is looked at ends explain")),

@@ -15,7 +15,7 @@ from tests.jobs.command_line import run_command
 from tests.jobs.lock_processes import leave_lock
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.experiment.run.explain_run import EndRecord, explain_run, live_view
+from dynapipe_hpc.experiment.run.explain_run import explain_run, live_view, read_end
 from dynapipe_hpc.experiment.run_lock import LockHolder, RunLock, writer_of
 from dynapipe_hpc.job import job as module
 from dynapipe_hpc.job.job import Ending
@@ -30,7 +30,7 @@ HANG = (
 )
 
 WITHOUT_TIME = '{"how": "failed", "exit_code": 1, "message": "", "time": "noon", "host": "n1"}'
-ENDLESS = WITHOUT_TIME.replace("1,", "Infinity,")
+LONG_AGO = WITHOUT_TIME.replace("noon", "0001-01-01T00:00+09:00")
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def test_a_lock_file_that_goes_while_it_is_looked_at_is_no_error(run: Path) -> N
 def test_a_resumed_run_has_not_ended(run: Path) -> None:
     ended(run, JobOutcome.STOPPED, 75, "stopped by SIGTERM")
     RunFolder.resume(run, "", {}, 4)
-    assert EndRecord.read(run) is None
+    assert read_end(run) is None
 
 
 def test_a_disk_that_fails_does_not_keep_a_job_from_ending(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_a_disk_that_hangs_does_not_keep_a_job_from_ending(
     hanging.set()
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"how": "well"}', WITHOUT_TIME, ENDLESS])
+@pytest.mark.parametrize("text", ["{", "[]", '{"how": "well"}', WITHOUT_TIME, LONG_AGO])
 def test_a_damaged_record_is_named(run: Path, text: str) -> None:
     (run / "ended.json").write_text(text)
     with pytest.raises(InputError, match=r"ended.json: not a record of how .*remove the file"):

@@ -1,5 +1,6 @@
 """Explanation and view of a run folder: how it ended or stands, how far it got, what to try."""
 
+import json
 import math
 import re
 import time
@@ -7,9 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-
-from pydantic import TypeAdapter
-from pydantic.dataclasses import dataclass as validated
+from typing import NamedTuple
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import read_input, why_unreadable
@@ -30,8 +29,7 @@ from dynapipe_hpc.report.timeline import measured_strip
 _MAX_BYTES = 1 << 20
 
 
-@validated(frozen=True, slots=True)
-class EndRecord:
+class EndRecord(NamedTuple):
     """End of a run, as in ended.json: how, and the last message of the rank that recorded it."""
 
     how: JobOutcome
@@ -39,29 +37,25 @@ class EndRecord:
     message: str
     time: str  # as ISO 8601 with its zone
     host: str
+    time_utc: str  # in the format in which locks say since when they are held
 
-    @classmethod
-    def read(cls, folder: Path) -> "EndRecord | None":
-        """The record of a run folder; None if no rank could write one."""
-        path = folder / ENDED
-        if not path.exists():
+
+def read_end(folder: Path) -> EndRecord | None:
+    """The record of a run folder; None if no rank could write one."""
+    path = folder / ENDED
+    if not path.exists():
+        return None
+    try:
+        content = read_input(path, _MAX_BYTES)
+        if not content:  # of a rank that was killed before it could write
             return None
-        try:
-            content = read_input(path, _MAX_BYTES)
-            if not content:  # of a rank that was killed before it could write
-                return None
-            ended = TypeAdapter(EndRecord).validate_json(content)
-            _ = ended.time_utc  # raises ValueError if it is no time, and OverflowError
-        except (ValueError, OverflowError) as error:
-            raise InputError(
-                f"{path}: not a record of how a run ended (damaged, or foreign); remove the file"
-            ) from error
-        return ended
-
-    @property
-    def time_utc(self) -> str:
-        """The time in the format in which locks say since when they are held."""
-        return datetime.fromisoformat(self.time).astimezone(UTC).strftime(SINCE)
+        ended = json.loads(content)
+        time_utc = datetime.fromisoformat(ended["time"]).astimezone(UTC).strftime(SINCE)
+        return EndRecord(**ended | {"how": JobOutcome(ended["how"])}, time_utc=time_utc)
+    except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
+        raise InputError(
+            f"{path}: not a record of how a run ended (damaged, or foreign); remove the file"
+        ) from error
 
 
 _AGAIN = "start the same command again: it resumes from the newest checkpoint, if there is one"
@@ -106,7 +100,7 @@ def _check(folder: Path) -> None:
 def _end(folder: Path) -> Iterator[str]:
     # The lock first: a run that ends meanwhile has then recorded it.
     holder, silent_s = writer_of(folder), _silent_s(folder / LOCK)
-    ended = EndRecord.read(folder)
+    ended = read_end(folder)
     is_earlier = ended is not None and holder is not None and ended.time_utc < holder.since
     if holder is not None and silent_s is not None and (ended is None or is_earlier):
         if holder.is_alive() or silent_s < PATIENCE_S:
