@@ -12,7 +12,12 @@ from statistics import median
 
 from dynapipe_hpc.data.errors import RunError, escaped, warn
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.rank.devices import HostDevice, find_device, prepare_for_host
+from dynapipe_hpc.experiment.rank.devices import (
+    HostDevice,
+    RankDevice,
+    find_device,
+    prepare_for_host,
+)
 from dynapipe_hpc.experiment.run.evaluations import Evaluations, train_preferences
 from dynapipe_hpc.experiment.run.iteration import (
     IterationResult,
@@ -251,22 +256,23 @@ def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
     Training cannot continue.
     """
     host = prepare_for_host(job, experiment)
+    # Before the lock: a device that cannot be used begins no run folder.
+    with job.fail_together():
+        device = find_device(job, experiment.config)
     with locked(job, output) as lock:
         run = OpenRun(job, experiment, output, lock)
         if is_complete(run.iterations, run.history):
             job.say(run.describe_complete())
             return 0
-        stop_signal = _run(job, experiment, run, host)
+        stop_signal = _run(job, experiment, run, host, device=device)
     # The folder is free before Slurm may start the job again.
     return end_stopped(job, stop_signal) if stop_signal else 0
 
 
-def _run(job: Job, experiment: Experiment, run: OpenRun, host: HostDevice) -> int:
+def _run(
+    job: Job, experiment: Experiment, run: OpenRun, host: HostDevice, *, device: RankDevice
+) -> int:
     """Trains in a run folder; returns the signal that stopped the run, or 0."""
-    config = experiment.config
-    # Before the records: a device that cannot be used begins no run folder.
-    with job.fail_together():
-        device = find_device(job, config)
     with run.records(host.facts):
         job.say(f"attention kernels: {host.attention}")
         for line in experiment.data_lines if job.is_first else ():
