@@ -149,8 +149,6 @@ def test_the_numbers_of_all_ranks_are_known_to_all() -> None:
     planned: dict[str, Any] = {}
     if LAST:
         planned = {"outlier_sample": 0, "outlier_tokens": 1600, "outlier_ms": 180.5}
-    if RANK == 0:
-        planned |= {"traced_until": 50}
     planned["pass_times"] = (2.5, float(RANK))
     of_all = all_reduce_fields(replace(OWN, **planned), Job(WORLD))
     assert of_all == replace(
@@ -169,7 +167,6 @@ def test_the_numbers_of_all_ranks_are_known_to_all() -> None:
         passes_ms=sum(20.0 + rank for rank in range(N_RANKS)),
         last_pass_ms=39.0 + N_RANKS,
         n_ranks=N_RANKS,
-        traced_until=50,
         pass_times=(2.5 * N_RANKS, sum(range(N_RANKS))),
     )
     mean_ms = 20 + (N_RANKS - 1) / 2

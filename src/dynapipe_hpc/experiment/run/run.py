@@ -22,7 +22,6 @@ from dynapipe_hpc.experiment.run.evaluations import Evaluations, train_preferenc
 from dynapipe_hpc.experiment.run.iteration import (
     IterationResult,
     RankTrace,
-    Traces,
     all_reduce_fields,
 )
 from dynapipe_hpc.experiment.run.open_run import LossHistory, OpenRun, is_complete
@@ -324,8 +323,8 @@ def _train(job: Job, experiment: Experiment, run: OpenRun, rank: Rank) -> int:
         evaluations = Evaluations(
             rank, experiment, history=run.history, log=run.log, reference=reference
         )
-        traces = Traces(run.output, config.report.trace_iterations, is_read=job.is_first)
-        return train(rank, plans, run.log, evaluations, checkpoints=checkpoints, traces=traces)
+        n_traced = config.report.trace_iterations
+        return train(rank, plans, run.log, evaluations, checkpoints=checkpoints, n_traced=n_traced)
 
 
 def train(
@@ -335,9 +334,11 @@ def train(
     evaluations: Evaluations,
     *,
     checkpoints: Checkpoints,
-    traces: Traces,
+    n_traced: int,
 ) -> int:
     """Executes the remaining iterations; all ranks together, the first with a log.
+
+    The first `n_traced` of the run are traced.
 
     Returns the signal that stopped the run before its end; 0 if there was none.
     """
@@ -357,7 +358,6 @@ def train(
                 raise
         own_result = replace(
             IterationResult.from_rank(taken, trace, is_first_shard=rank.is_first_shard),
-            traced_until=traces.take(iteration),
             stop_signal=int(job.stop.asked),
             pass_times=costs.pass_times(taken.plan, trace, rank.is_first_shard) if costs else (),
         )
@@ -366,7 +366,7 @@ def train(
         notes = costs.add(result.pass_times) if costs else []
         elapsed_ms = 1e3 * (time.perf_counter() - start_s)
         traced = list[RankTrace]()
-        if traces.are_wanted(result):
+        if iteration < n_traced:
             traced = job.gather((taken.data, trace))
         if log:
             log.note(iteration, notes)
