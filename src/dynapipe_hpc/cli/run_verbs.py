@@ -127,7 +127,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 @verb(
-    "show progress, numbers and ranks of a run while it executes",
+    "show the last iteration of a run while it executes",
     "Shows a run from its run folder alone, on any machine that can read it, refreshed every few "
     "seconds until Ctrl-C; the run itself is not affected. Without a terminal, prints once.",
     RUN,

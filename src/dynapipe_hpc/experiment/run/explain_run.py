@@ -4,7 +4,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,16 +15,14 @@ from dynapipe_hpc.data.input_file import read_input, why_unreadable
 from dynapipe_hpc.experiment.run_lock import PATIENCE_S, SINCE, writer_of
 from dynapipe_hpc.experiment.watch.rank_status import describe_hangs
 from dynapipe_hpc.job.ranks import JobOutcome
-from dynapipe_hpc.report.records import IterationRecord, duration, short
+from dynapipe_hpc.report.records import IterationRecord, duration, log_line
 from dynapipe_hpc.report.run_folder import (
     ENDED,
     ITERATIONS,
     LOCK,
     iterations_file,
     not_a_run_error,
-    timelines_file,
 )
-from dynapipe_hpc.report.timeline import measured_strip
 
 _MAX_BYTES = 1 << 20
 
@@ -165,58 +163,10 @@ def _described(record: IterationRecord) -> str:
     return f"{record.iteration} of {record.n_iterations}, ended {record.time}, loss {loss}"
 
 
-N_CURVE = 60
-"""Iterations in the curve of the loss."""
-MAX_BYTES = 1 << 17
-"""Most bytes that are read at the end of iterations.jsonl: more than `N_CURVE` lines."""
-MAX_TIMELINE_BYTES = 1 << 24
-WIDTH = 40
-_LEVELS = "▁▂▃▄▅▆▇█"
-
-
 def live_view(folder: Path) -> list[str]:
-    """Lines of at most 100 columns, apart from names: progress, numbers, ranks, and state."""
+    """The last iteration, as in the log, and whether the run still executes."""
     _check(folder)
     state = next(_end(folder))
-    return [str(folder), *_now(folder), *_ranks(folder), state]
-
-
-def _now(folder: Path) -> Iterator[str]:
-    last = iterations_file(folder).last(N_CURVE, MAX_BYTES)
-    if not last:
-        yield "no iteration is done yet"
-        return
-    now = last[-1]
-    n_done, n = now.iteration + 1, now.n_iterations
-    bar = "#" * (WIDTH * n_done // n)
-    left, tokens = duration(now.seconds_left), short(now.tokens)
-    yield f"[{bar:.<{WIDTH}}] {n_done:,} of {n:,} iterations, {left} left, {tokens} tokens"
-    yield f"loss {_number(now.loss, '.4f')} {_curve([each.loss for each in last])}"
-    yield (
-        f"lr {_number(now.learning_rate, '.2e')}, norm {_number(now.gradient_norm, '.3g')}, "
-        f"{short(now.tokens_per_s)} tok/s, {100 * now.padding_efficiency:.0f} % real, bubble "
-        f"{_number(now.bubble_share, '.0%')}"
-    )
-    yield (
-        f"iteration {now.measured_ms:,.0f} ms, predicted {now.predicted_ms:,.0f} ms, critical path "
-        f"{now.longest_trip_share:.0%}; {now.plans_ahead} plans ahead; activations at most "
-        f"{now.measured_peak_bytes / 1e6:,.1f} MB"
-    )
-
-
-def _number(value: float, form: str) -> str:
-    return "-" if math.isnan(value) else format(value, form)
-
-
-def _curve(values: Sequence[float]) -> str:
-    """A character per value, higher for larger values; a blank for a value that is not finite."""
-    known = [value for value in values if math.isfinite(value)]
-    low, high = min(known, default=0.0), max(known, default=0.0)
-    steps = (len(_LEVELS) - 1) / (high - low) if high > low else 0.0
-    return "".join(_LEVELS[round((v - low) * steps)] if math.isfinite(v) else " " for v in values)
-
-
-def _ranks(folder: Path) -> Iterator[str]:
-    for timeline in timelines_file(folder).last(1, MAX_TIMELINE_BYTES):
-        yield f"ranks in iteration {timeline.iteration}, the last one traced:"
-        yield from measured_strip(timeline)
+    last = iterations_file(folder).last()
+    lines = log_line(last).splitlines() if last else ["no iteration is done yet"]
+    return [str(folder), *lines, state]
