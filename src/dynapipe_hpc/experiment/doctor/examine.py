@@ -3,7 +3,6 @@
 import os
 import platform
 import shutil
-import socket
 import sys
 import threading
 from collections import Counter
@@ -52,9 +51,6 @@ from dynapipe_hpc.store.ring_layout import RingLayout
 
 _GB = 1e9
 _SHARED = Path("/dev/shm")  # noqa: S108 - a fact of Linux, not a place for files of ours
-_SLINGSHOT = "hsn"  # what the names of its interfaces begin with
-_PLUGINS = ("libnccl-net*.so*", "librccl-net*.so*")
-_GPU_AWARE = "MPICH_GPU_SUPPORT_ENABLED"
 _PLAN_BYTES, _TIMEOUT_S = 65536, 60.0
 _MORE = "python -m torch.utils.collect_env"
 _BLOCK = bytes(1 << 20)
@@ -130,41 +126,6 @@ def _mpiexec() -> Finding:
         f"{own_mpi}: starts no more ranks than there are cores; to allow more: "
         f"cp {OF_LAUNCHER} {installed}",
         Level.WARNING,
-    )
-
-
-def check_network(case: Case) -> Iterator[Finding]:
-    """Settings that make GPUs slow on the fabric of a host, or deadlock; its first rank reports."""
-    if not case.on_host.is_first:
-        return
-    if os.environ.get(_GPU_AWARE, "") not in ("", "0"):
-        yield Finding(
-            _GPU_AWARE,
-            f"{os.environ[_GPU_AWARE]}: MPI that accesses GPU memory can deadlock with NCCL; "
-            "set it to 0, as the files of slurm/sites do",
-            Level.WARNING,
-        )
-    if not any(name.startswith(_SLINGSHOT) for _, name in socket.if_nameindex()):
-        return
-    if plugins := _plugins():
-        yield Finding("plugin of NCCL", str(plugins[0]))
-        return
-    yield Finding(
-        "plugin of NCCL",
-        "no libnccl-net or librccl-net in LD_LIBRARY_PATH: between hosts, GPUs would use TCP "
-        "instead of libfabric, many times slower; load the site's aws-ofi-nccl",
-        Level.WARNING,
-    )
-
-
-def _plugins() -> list[Path]:
-    """Files of plugins that NCCL finds; `NCCL_NET_PLUGIN` may name one by its path."""
-    named = Path(os.environ.get("NCCL_NET_PLUGIN", ""))
-    if named.is_file():
-        return [named]
-    folders = filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":"))
-    return sorted(
-        path for folder in folders for name in _PLUGINS for path in Path(folder).glob(name)
     )
 
 
@@ -451,7 +412,6 @@ def _check_longest_sample(experiment: Experiment) -> str:
 
 _SECTIONS: dict[str, Callable[[Case], Iterable[Finding]]] = {
     "launch": check_launch,
-    "network": check_network,
     "one-sided access": check_access,
     "software": check_software,
     "hosts": check_host,
