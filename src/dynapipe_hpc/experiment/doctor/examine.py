@@ -3,7 +3,6 @@
 import os
 import platform
 import shutil
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -28,33 +27,23 @@ from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.doctor.finding import Case, Finding, Level, lines, merged
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.reference_pass import describe_reference
-from dynapipe_hpc.experiment.run_lock import writer_of
-from dynapipe_hpc.job.launch import (
-    OF_LAUNCHER,
-    device_index,
-    has_settings,
-    is_own_open_mpi,
-    library_name,
-    permission_for_root,
-)
+from dynapipe_hpc.job.launch import device_index, library_name
 from dynapipe_hpc.job.machine import crowded_hosts, shortage, usable_bytes
 from dynapipe_hpc.job.slurm import read_slurm_job
 from dynapipe_hpc.job.world import MPI, STARTED
-from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.planner.batch.memory import activation_bytes, misfit_error
 from dynapipe_hpc.planner.batch.row_length import padded
 from dynapipe_hpc.planner.cost.cost_model import Shapes
 from dynapipe_hpc.store.config import StoreConfig
 from dynapipe_hpc.store.mpi import MpiPlanStore
-from dynapipe_hpc.store.plan_store import PlannerTurns, too_large_error
+from dynapipe_hpc.store.plan_store import PlannerTurns
 from dynapipe_hpc.store.ring_layout import RingLayout
 
 _GB = 1e9
 _SHARED = Path("/dev/shm")  # noqa: S108 - a fact of Linux, not a place for files of ours
-_PLAN_BYTES, _TIMEOUT_S = 65536, 60.0
+_PLAN_BYTES = 65536
 _MORE = "python -m torch.utils.collect_env"
 _BLOCK = bytes(1 << 20)
-_LITTLE_BYTES = 1e9
 _MAX_S = 120.0
 
 
@@ -113,54 +102,18 @@ def check_launch(case: Case) -> Iterator[Finding]:
         yield Finding("cores", f"{STARTED.n_cores} per rank")
     for line in crowded_hosts(case.job, threads):
         yield Finding("cores of hosts", line, Level.WARNING)
-    if STARTED.launcher is None and is_own_open_mpi():
-        yield _mpiexec()
-
-
-def _mpiexec() -> Finding:
-    own_mpi, installed = Path(sys.prefix) / "bin" / "mpiexec", Path(sys.prefix) / "etc"
-    if has_settings(installed / OF_LAUNCHER.name):
-        return Finding("mpiexec", f"{own_mpi}{permission_for_root()}")
-    return Finding(
-        "mpiexec",
-        f"{own_mpi}: starts no more ranks than there are cores; to allow more: "
-        f"cp {OF_LAUNCHER} {installed}",
-        Level.WARNING,
-    )
 
 
 def check_access(case: Case) -> Iterator[Finding]:
-    """Sends a plan to every rank through a plan store, as runs do (collective)."""
+    """Opens a plan store, as runs do (collective)."""
     job, host = case.job, case.on_host.broadcast(case.job.rank)
-    failure = ""
     try:
         store = MpiPlanStore(job.comm, 1, _PLAN_BYTES, host=host)
-        if job.rank == store.planner_of(0):
-            for rank in range(job.size):
-                store.put(0, rank, _plan_of(rank), _TIMEOUT_S)
-        is_right = store.take(0, job.rank, _TIMEOUT_S) == _plan_of(job.rank)
-    except RunError as error:
-        failure = str(error)
-    failed = any(job.all_gather_int(bool(failure)))
-    if failure:
-        yield Finding("plan store", failure, Level.PROBLEM)
-    if failed:
+    except RunError as error:  # on all ranks
+        yield Finding("plan store", str(error), Level.PROBLEM)
         return
     store.close()
-    how = str(store.progress).removeprefix("plan store: ")
-    if is_right:
-        yield Finding("plan store", f"all bytes arrive, by {how}")
-        return
-    yield Finding(
-        "plan store",
-        f"other bytes arrive than were written, by {how}; use another MPI library, or another of "
-        "its one-sided components (Open MPI: OMPI_MCA_osc)",
-        Level.PROBLEM,
-    )
-
-
-def _plan_of(rank: int) -> bytes:
-    return np.random.default_rng(rank).bytes(_PLAN_BYTES)
+    yield Finding("plan store", str(store.progress).removeprefix("plan store: "))
 
 
 def check_software(case: Case) -> Iterator[Finding]:
@@ -300,8 +253,6 @@ def check_folder(case: Case) -> Iterator[Finding]:
     case.job.barrier()
     if case.job.is_first and written != Path():
         shutil.rmtree(written, ignore_errors=True)
-        yield _free(place)
-        yield from _lock(case.folder)
 
 
 def _write(place: Path) -> Path:
@@ -313,31 +264,6 @@ def _write(place: Path) -> Path:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     return folder
-
-
-def _free(place: Path) -> Finding:
-    free_bytes = shutil.disk_usage(place).free
-    text = f"{free_bytes / 1e9:.1f} GB free"
-    if free_bytes >= _LITTLE_BYTES:
-        return Finding("space", text)
-    return Finding(
-        "space", f"{text}; a run may fill the disk: free some space first", Level.WARNING
-    )
-
-
-def _lock(folder: Path) -> Iterator[Finding]:
-    try:
-        writer = writer_of(folder)
-    except InputError as error:
-        yield Finding("lock", str(error), Level.PROBLEM)
-        return
-    if writer is not None:
-        # A holder on another host may be gone.
-        level = Level.PROBLEM if writer.is_alive() else Level.WARNING
-        text = (
-            f"{folder}: locked by another run, {writer}; wait for its end, or name another folder"
-        )
-        yield Finding("lock", text, level)
 
 
 def check_config(case: Case) -> Iterator[Finding]:
@@ -361,7 +287,6 @@ def check_config(case: Case) -> Iterator[Finding]:
     yield memory
     if _is_problem(memory):
         return
-    yield _checked("first plan", partial(_check_first_plan, files))
     if files.config.training.preference_loss and not _is_problem(results["weights"]):
         yield _checked("reference", partial(describe_reference, files, case.folder))
 
@@ -384,15 +309,6 @@ def _checked(subject: str, check: Callable[[], str]) -> Finding:
         return Finding(subject, check())
     except (InputError, OSError) as error:
         return Finding(subject, str(error), Level.PROBLEM)
-
-
-def _check_first_plan(experiment: Experiment) -> str:
-    plans = encode_plans(experiment.planner.make_plans(0, experiment.sampler.iteration(0)))
-    largest, room = max(map(len, plans)), experiment.config.store.plan_bytes
-    if largest > room:
-        rank = [len(plan) for plan in plans].index(largest)
-        raise InputError(str(too_large_error(0, rank, largest, room)))
-    return f"{largest:,} bytes of store.plan_bytes = {room:,}"
 
 
 def _check_longest_sample(experiment: Experiment) -> str:
