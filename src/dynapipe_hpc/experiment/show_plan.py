@@ -16,7 +16,6 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.checks import cost_warnings, describe_halves
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.reference_pass import describe_reference
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.plan.rank_plan import RankPlan, grid
@@ -177,7 +176,6 @@ def show_plan(
             *(f"warning: {warning}" for warning in warnings),
             f"layers per stage {', '.join(map(str, experiment.placement.layers_per_stage))}",
             *experiment.data_lines,
-            *_reference(experiment),
             *_summary(samples, plans, config),
             prediction_text(plans[0].prediction.iteration_ms, bound),
             *(_explanation(experiment, choice, samples) if explain else ()),
@@ -187,16 +185,6 @@ def show_plan(
             *(_drawn(plans, samples) if timeline else ()),
         ]
     )
-
-
-def _reference(experiment: Experiment) -> Iterator[str]:
-    config = experiment.config
-    if config.training.preference_loss and config.model.init_from:
-        try:
-            text = describe_reference(experiment, None)
-        except InputError as error:  # plans need no weights
-            text = f"not known: {error}"
-        yield f"reference: {text}"
 
 
 def _drawn(plans: Sequence[RankPlan], samples: Sequence[Sample]) -> Iterator[str]:

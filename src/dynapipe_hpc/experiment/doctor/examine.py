@@ -26,7 +26,6 @@ from dynapipe_hpc.experiment.checks import (
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.doctor.finding import Case, Finding, Level, lines, merged
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.reference_pass import describe_reference
 from dynapipe_hpc.job.launch import device_index, library_name
 from dynapipe_hpc.job.machine import crowded_hosts, shortage, usable_bytes
 from dynapipe_hpc.job.slurm import read_slurm_job
@@ -267,7 +266,7 @@ def _write(place: Path) -> Path:
 
 
 def check_config(case: Case) -> Iterator[Finding]:
-    """The checks at the start of a run, then memory and a first plan; on the first rank only."""
+    """The checks at the start of a run, then memory; on the first rank only."""
     if not case.job.is_first or case.path is None:
         return
     if case.files is None:
@@ -283,12 +282,7 @@ def check_config(case: Case) -> Iterator[Finding]:
             yield Finding("split passes", halves)
     if any(_is_problem(results[name]) for name in ("iterations", "dataset", "evaluation", "costs")):
         return
-    memory = _checked("memory", partial(_check_longest_sample, files.open()))
-    yield memory
-    if _is_problem(memory):
-        return
-    if files.config.training.preference_loss and not _is_problem(results["weights"]):
-        yield _checked("reference", partial(describe_reference, files, case.folder))
+    yield _checked("memory", partial(_check_longest_sample, files.open()))
 
 
 def _circumstances(files: Experiment, n_ranks: int) -> Iterator[Finding]:
