@@ -64,20 +64,9 @@ def test_a_completed_run_says_how_to_continue(run: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("message", "advice"),
-    [
-        (HANG, "next: a process was suspended: kill -CONT it"),
-        (HANG.replace("process stopped", "process runs"), "next: see what the rank"),
-        ("rank 0 on n1 was killed, or crashed, at iteration 3", "next: look for the kernel's"),
-        ("x.csv: cannot be written: No space left on device", "next: free space"),
-        ("the gradient is not finite", "next: lower training.learning_rate"),
-        ("something else", "next: correct what the message names; then start the same"),
-    ],
-)
-def test_a_failure_has_its_message_and_what_to_try(run: Path, message: str, advice: str) -> None:
-    text = "\n".join(ended(run, JobOutcome.FAILED, 1, message))
-    assert f"\n  {message}\n{advice}" in text
+def test_a_failure_has_its_message_and_what_to_do(run: Path) -> None:
+    text = "\n".join(ended(run, JobOutcome.FAILED, 1, HANG))
+    assert f"\n  {HANG}\nnext: correct what the message names; then start the same" in text
 
 
 def test_a_run_that_is_gone_without_a_word_was_killed(run: Path) -> None:

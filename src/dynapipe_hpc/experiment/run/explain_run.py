@@ -57,31 +57,6 @@ def read_end(folder: Path) -> EndRecord | None:
 
 
 _AGAIN = "start the same command again: it resumes from the newest checkpoint, if there is one"
-_HINTS = (
-    (
-        r"process stopped",
-        "a process was suspended: kill -CONT it, or find out what stops processes on its host",
-    ),
-    (
-        r"no progress here",
-        "see what the rank that the message names was doing; if that may take so long, raise the "
-        "limit in parentheses",
-    ),
-    (
-        r"was killed, or crashed",
-        "look for the kernel's out-of-memory killer (dmesg) and in the scheduler's log of that "
-        "host; if memory ran out, lower cluster.device_memory_bytes",
-    ),
-    (r"(?i)out of memory|cannot allocate", "lower cluster.device_memory_bytes"),
-    (
-        r"No space left|quota",
-        "free space on that file system, or keep fewer checkpoints (checkpoint.keep_last)",
-    ),
-    (r"not finite", "lower training.learning_rate, or raise training.max_skipped_updates"),
-    (r"cannot read sample|checksum", "run dynapipe-hpc inspect FILE.h5 --verify on the dataset"),
-    (r"device_memory_bytes", "raise cluster.device_memory_bytes if the device has more"),
-)
-"""Patterns of messages, and advice for them, the most telling first."""
 
 
 def explain_run(folder: Path) -> str:
@@ -139,9 +114,7 @@ def _advice(ended: EndRecord) -> str:
         case JobOutcome.STOPPED | JobOutcome.INTERRUPTED:
             return _AGAIN
         case JobOutcome.FAILED:
-            hints = (hint for pattern, hint in _HINTS if re.search(pattern, ended.message))
-            hint = next(hints, "correct what the message names")
-            return f"{hint}; then {_AGAIN}"
+            return f"correct what the message names; then {_AGAIN}"
 
 
 def _progress(folder: Path) -> Iterator[str]:
