@@ -35,8 +35,6 @@ CONFIGURATION = (
          "a wrong value is said when the data are made", "values_are_those_of_a_configuration"),
         ('            rmtree(shard_folder(output / "data.h5"), ignore_errors=True)\n', "",
          "parts of what no dataset becomes are left", "only_what_may_be_used_again_is_left"),
-        ("if least and min(least) >", "if least and max(least) <", "what no memory holds is begun",
-         "some_division_has_room_for_the_model"),
         ('if "iterations.jsonl" in names:', "if False:",
          "a run is taken for a folder of this command", "a_run_is_no_folder_of_this_command")),
     *of("experiment/study/propose.py", "tests/experiment/study/test_propose.py",
