@@ -13,7 +13,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.lengths_file import Lengths, read_lengths, samples_of_lengths
 from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, Recompute, tokens_held
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.experiment.checks import cost_warnings, describe_halves
+from dynapipe_hpc.experiment.checks import cost_warnings
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.plan.cluster import Cluster
@@ -195,8 +195,6 @@ def _drawn(plans: Sequence[RankPlan], samples: Sequence[Sample]) -> Iterator[str
 def _explanation(
     experiment: Experiment, choice: Choice, samples: Sequence[Sample]
 ) -> Iterator[str]:
-    if halves := describe_halves(experiment.costs, experiment.config):
-        yield f"halves of backward passes: {halves}"
     yield from explain_choice(choice)
     yield explain_outlier(experiment.planner.longest_trip(choice, samples))
 

@@ -100,15 +100,6 @@ def test_costs_of_other_circumstances_are_a_warning(folder: Path, capsys: Output
     assert f"warning: {folder}/{told}" in capsys.readouterr().out
 
 
-def test_it_is_said_whether_halves_of_backward_passes_were_measured(
-    folder: Path, capsys: Output
-) -> None:
-    ask(folder)
-    assert "split passes" not in capsys.readouterr().out
-    ask(folder, "planner.schedule.split_backward=true")
-    assert re.search("split passes +estimated by FLOPs, like all", capsys.readouterr().out)
-
-
 def test_the_longest_sample_is_as_long_as_rows_of_plans_are(folder: Path, capsys: Output) -> None:
     def needed(multiple: int) -> int:
         rule = f"planner.batch={{rule='dynamic', token_multiple={multiple}}}"

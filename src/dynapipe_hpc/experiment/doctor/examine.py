@@ -21,7 +21,6 @@ from dynapipe_hpc.experiment.checks import (
     check_torch,
     configured,
     cost_warnings,
-    describe_halves,
 )
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.doctor.finding import Case, Finding, Level, lines, merged
@@ -278,8 +277,6 @@ def check_config(case: Case) -> Iterator[Finding]:
     yield from results.values()
     if not _is_problem(results["costs"]):
         yield from _circumstances(files, n_ranks)
-        if halves := describe_halves(files.costs, files.config):
-            yield Finding("split passes", halves)
     if any(_is_problem(results[name]) for name in ("iterations", "dataset", "evaluation", "costs")):
         return
     yield _checked("memory", partial(_check_longest_sample, files.open()))
