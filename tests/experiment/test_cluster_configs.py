@@ -10,8 +10,7 @@ from tests.examples.tokenized import write_samples
 
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.doctor.examine import check_config
-from dynapipe_hpc.experiment.doctor.finding import Case, Level
+from dynapipe_hpc.experiment.doctor.examine import Case, Level, check_config
 from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.plan.codec import encode_plans

@@ -13,8 +13,7 @@ from tests.jobs.tiny_experiment import tiny_experiment
 
 from cluster.steps_of_a_rank import KINDS, counted_calls, iterate, of_all
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.doctor.examine import examine
-from dynapipe_hpc.experiment.doctor.finding import Case
+from dynapipe_hpc.experiment.doctor.examine import Case, examine
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.run.iteration import IterationResult, all_reduce_fields
 from dynapipe_hpc.experiment.run.plans import check_same_plans

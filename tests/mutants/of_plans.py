@@ -380,7 +380,7 @@ PLAN = (
         ("steps = (-1, 1) if stage % 2 else (1, -1)", "steps = (-1, 1)",
          "stages connect one after the other",
          "pairs_connect_in_two_rounds_however_many_stages_there_are")),
-    *of("experiment/doctor/finding.py", "tests/experiment/rank/test_devices.py",
+    *of("experiment/doctor/examine.py", "tests/experiment/rank/test_devices.py",
         ("        self.on_host.free()\n", "        pass\n", "the doctor keeps a communicator",
          "what_is_closed_keeps_no_communicators")),
     *of("planner/batch/price_windows.py",

@@ -27,8 +27,7 @@ _OTHER_SCREEN, _FIRST_SCREEN = "\x1b[?1049h", "\x1b[?1049l"
     ],
 )
 def doctor(arguments: argparse.Namespace) -> int:
-    from dynapipe_hpc.experiment.doctor.examine import examine
-    from dynapipe_hpc.experiment.doctor.finding import Case
+    from dynapipe_hpc.experiment.doctor.examine import Case, examine
     from dynapipe_hpc.job.job import open_job
 
     with open_job() as job:

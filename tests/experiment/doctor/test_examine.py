@@ -14,11 +14,15 @@ from tests.jobs.asked_doctor import ALONE, ask
 from tests.jobs.tiny_experiment import tiny_experiment, write_tiny_experiment
 
 from dynapipe_hpc.experiment.doctor.examine import (
+    Case,
+    Finding,
+    Level,
     check_devices,
     check_folder,
     examine,
+    lines,
+    merged,
 )
-from dynapipe_hpc.experiment.doctor.finding import Case, Finding, Level, lines, merged
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.planner.cost.table.profile_file import write_table
 from dynapipe_hpc.planner.cost.table.profile_table import fingerprint_of
