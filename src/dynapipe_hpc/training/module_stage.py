@@ -215,6 +215,28 @@ class ModuleStage:
     def step_optimizer(self) -> None:
         self._step = self._optimizer.step()
 
+    def run_alone(
+        self, microbatch: MicroBatch, shape: tuple[int, ...] | None, *, split_backward: bool
+    ) -> int:
+        """Runs a micro-batch forward and backward between iterations; weights stay as they are.
+
+        `shape`: Shape of the activation that the stage before would send, zeros here; None on the
+        first stage. Returns the peak of its memory in bytes. Raises `MemoryError`: The device has
+        too little.
+        """
+        weights = self._optimizer.parameters.weights
+        try:
+            self.load(0, microbatch)
+            activation = None if shape is None else weights.new_zeros(shape)
+            output = self.forward(0, activation, split_backward=split_backward)
+            self.backward(0, None if output is None else torch.zeros_like(output))
+            if split_backward:
+                self.backward_weight(0)
+        except torch.OutOfMemoryError as error:
+            raise MemoryError(str(error)) from error
+        self._optimizer.clear_gradients()
+        return self.finish_iteration().peak_bytes
+
     def finish_iteration(self) -> StageReport:
         """Reports an iteration and starts the next account; waits; may raise `DivergedError`."""
         step = self._step.read() if self._step else NO_STEP

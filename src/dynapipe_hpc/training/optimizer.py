@@ -314,11 +314,15 @@ class Optimizer:
         norm /= self.loss_scale.value
         rate = learning_rate(self._n_steps, self._config)
         self._update(norm, rate)
-        self.parameters.gradients.zero_()
-        self._copies.clear_gradients()
+        self.clear_gradients()
         started = PendingStep(self._n_steps, norm, rate, self.loss_scale)
         self._n_steps += 1
         return started
+
+    def clear_gradients(self) -> None:
+        """Sets all gradients of this rank to zero."""
+        self.parameters.gradients.zero_()
+        self._copies.clear_gradients()
 
     def state(self) -> FlatState:
         """Weights, in the precision in which they are kept, and moments that this rank updates."""

@@ -280,10 +280,20 @@ class Plans:
         Raises `PlanStoreError`: There is none, see `PlanStore.take`.
         """
         taken = self._ahead.popleft().result() if self._ahead else self._take(iteration, None)
-        self._serve(taken)
+        self.serve(taken)
         return taken
 
-    def _serve(self, taken: TakenPlan) -> None:
+    def take_ahead(self, iterations: range) -> list[TakenPlan]:
+        """Waits for the plans of the first iterations, which `take` returns again.
+
+        Returns those before the first that could not be made, which raises when it is due.
+        """
+        for iteration in iterations:
+            if not self._put_ahead(iteration, None):
+                break
+        return [ahead.result() for ahead in self._ahead if ahead.exception() is None]
+
+    def serve(self, taken: TakenPlan) -> None:
         """Lets the loader serve the global batch of a plan."""
         if taken is not self._served:
             self._loader.start_iteration(taken.samples, taken.plan.iteration)
@@ -302,7 +312,7 @@ class Plans:
         if self._ahead[0].exception() is not None:
             return
         taken = self._ahead[0].result()
-        self._serve(taken)
+        self.serve(taken)
         # An error is met again, and reported, by the instruction that loads.
         with suppress(InputError, RunError):
             self._read_while(is_busy, taken.plan)
@@ -352,14 +362,16 @@ class Plans:
                 return store(iteration, rank, what, _POLL_S)
         raise StoppedError
 
-    def _put_ahead(self, iteration: int, n_ready: int) -> None:
-        """Takes a plan, or the error in its place, before it is due."""
+    def _put_ahead(self, iteration: int, n_ready: int | None) -> bool:
+        """Takes a plan, or the error in its place, before it is due; returns whether it has one."""
         ahead = Future[TakenPlan]()
         self._ahead.append(ahead)
         try:
             ahead.set_result(self._take(iteration, n_ready))
         except PlannerFailedError as error:
             ahead.set_exception(error)  # all ranks end together when the iteration is due
+            return False
+        return True
 
     def _read_while(self, is_busy: Callable[[], bool], plan: RankPlan) -> None:
         loads = (i for i in plan.instructions if isinstance(i, Load))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -10,8 +10,10 @@ import torch
 
 from dynapipe_hpc.data.dataset.dataset_file import Dataset
 from dynapipe_hpc.data.dataset.long_samples import reader_of, trained_tokens_of
-from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.errors import InputError, RunError
+from dynapipe_hpc.data.microbatch import MicroBatch
 from dynapipe_hpc.executor.run import IterationTrace, Progress, launch_plan
+from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.rank.channels import connect
 from dynapipe_hpc.experiment.rank.devices import RankDevice, build_module, clock_of, reserve_memory
@@ -23,6 +25,7 @@ from dynapipe_hpc.experiment.watch.watchdog import Watchdog
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.process import keep_freed_memory
 from dynapipe_hpc.plan.codec import plans_hash
+from dynapipe_hpc.plan.instruction import Payload
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.training.checkpoint.parts import CheckpointReader, StatePart, TrainingState
 from dynapipe_hpc.training.huggingface.origin import Origin
@@ -193,3 +196,96 @@ class Rank:
         else:
             plans.quiet_period.end()
         return trace
+
+
+MAX_SHAPES = 4
+"""Most shapes that are run: together they take about as long as an iteration."""
+_MB = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A micro-batch of a plan, by its number."""
+
+    taken: TakenPlan
+    index: int
+    microbatch: MicroBatch
+    planned_bytes: int  # memory that the plan expects it to take while nothing else runs or is kept
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """Values that decide which kernels run, and on tensors of which sizes."""
+        m = self.microbatch
+        return m.layout, m.recompute, m.n_rows, m.row_tokens, m.target_tokens
+
+
+def runs_largest_first(config: ExperimentConfig, *, on_gpus: bool) -> bool:
+    """Whether a run on GPUs or processors begins with its largest micro-batches."""
+    choice = config.executor.largest_first
+    return choice == "on" or (choice == "auto" and on_gpus)
+
+
+def run_largest_first(rank: Rank, plans: Plans, config: ExperimentConfig) -> str:
+    """Runs the largest micro-batches of this rank's first plans, forward and backward, once.
+
+    Weights do not change. The shards of a stage have equal plans, so they run the same together;
+    nothing is exchanged with ranks of other stages or replicas.
+
+    Returns a line that compares the memory used with the memory planned; empty if nothing was run.
+    """
+    first = plans.iterations[: config.store.look_ahead]
+    limit_bytes = config.cluster.device_memory_bytes
+    lines = [_run(rank, plans, each, limit_bytes) for each in _largest(plans.take_ahead(first))]
+    return "largest micro-batches first: " + "; ".join(lines) if lines else ""
+
+
+def _largest(plans: list[TakenPlan]) -> list[_Candidate]:
+    candidates = [
+        _Candidate(taken, index, microbatch, stored + max(transient))
+        for taken in plans
+        for index, (microbatch, stored, *transient) in enumerate(
+            zip(taken.plan.microbatches, *taken.plan.memory.sizes, strict=True)
+        )
+        if microbatch.slice is None
+    ]
+    candidates.sort(key=lambda each: each.planned_bytes, reverse=True)
+    of_shape: dict[tuple[object, ...], _Candidate] = {}
+    for each in candidates:
+        of_shape.setdefault(each.shape, each)
+    return list(of_shape.values())[:MAX_SHAPES]
+
+
+def _run(rank: Rank, plans: Plans, each: _Candidate, limit_bytes: float) -> str:
+    plan, microbatch = each.taken.plan, each.microbatch
+    plans.serve(each.taken)
+    is_first = plan.stage == 0
+    shape = None if is_first else plan.received_shape(each.index, Payload.ACTIVATION)
+    try:
+        used_bytes = rank.stage.run_alone(microbatch, shape, split_backward=plan.splits_backward)
+    except MemoryError as error:
+        reason = str(error).partition("\n")[0]
+        raise _memory_error(rank.job.rank, each, reason, limit_bytes) from error
+    return (
+        f"{_describe(microbatch)} in {used_bytes / _MB:,.1f} MB "
+        f"(planned {each.planned_bytes / _MB:,.1f})"
+    )
+
+
+def _describe(microbatch: MicroBatch) -> str:
+    targets = f" + {microbatch.target_tokens}" if microbatch.target_tokens else ""
+    return f"{microbatch.n_rows} x {microbatch.row_tokens}{targets} tokens"
+
+
+def _memory_error(rank: int, each: _Candidate, reason: str, limit_bytes: float) -> RunError:
+    plan, samples = each.taken.plan, {sample.sample_id: sample for sample in each.taken.samples}
+    members = [samples[i] for i in each.microbatch.sample_ids]
+    longest = max(members, key=lambda sample: sample.tokens)
+    return RunError(
+        f"iteration {plan.iteration}, rank {rank}: micro-batch {each.index} of "
+        f"{_describe(each.microbatch)}, whose longest sample is {longest.sample_id} with "
+        f"{longest.tokens} tokens, does not fit into memory ({reason}), "
+        f"though {each.planned_bytes / _MB:,.1f} MB were planned in addition "
+        f"to {plan.memory.static / _MB:,.1f} MB of model: lower cluster.device_memory_bytes, "
+        f"which is {limit_bytes / _MB:,.1f} MB, or data.max_tokens, or measure costs with "
+        "'dynapipe-hpc profile'"
+    )

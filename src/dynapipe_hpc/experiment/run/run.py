@@ -26,7 +26,7 @@ from dynapipe_hpc.experiment.run.iteration import (
 )
 from dynapipe_hpc.experiment.run.open_run import LossHistory, OpenRun, is_complete
 from dynapipe_hpc.experiment.run.plans import OnlineCosts, Plans, open_store
-from dynapipe_hpc.experiment.run.rank import Rank
+from dynapipe_hpc.experiment.run.rank import Rank, run_largest_first, runs_largest_first
 from dynapipe_hpc.experiment.run.run_log import RunLog
 from dynapipe_hpc.experiment.run_lock import locked
 from dynapipe_hpc.experiment.watch.rank_status import Phase, Position
@@ -323,6 +323,12 @@ def _train(job: Job, experiment: Experiment, run: OpenRun, rank: Rank) -> int:
         evaluations = Evaluations(
             rank, experiment, history=run.history, log=run.log, reference=reference
         )
+        # Before an evaluation, which may take long: it needs less memory than training.
+        on_gpus = rank.device.type != "cpu"
+        if runs_largest_first(config, on_gpus=on_gpus) and (
+            line := run_largest_first(rank, plans, config)
+        ):
+            job.say(line)
         n_traced = config.report.trace_iterations
         return train(rank, plans, run.log, evaluations, checkpoints=checkpoints, n_traced=n_traced)
 
