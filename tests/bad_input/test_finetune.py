@@ -55,10 +55,6 @@ MISTAKES = {
     "no file": (("model", "chat.jsonl"), "chat.jsonl: no such file"),
     "nothing in it": (("model", "empty.jsonl"), "empty.jsonl: no sample to write"),
     "no JSON": (("model", "broken.jsonl"), "broken.jsonl:1: not JSON"),
-    "little memory": (
-        ("model", "chats.jsonl", "--memory", "2MB"),
-        "on each of 1 ranks to train, but they have 2MB; start more ranks",
-    ),
     "no size": (("model", "chats.jsonl", "--memory", "much"), "device_memory_bytes = 'much'"),
     "no key": (("model", "chats.jsonl", "--set", "training.rate=1"), "unknown key 'training.rate'"),
     "no number": (("model", "chats.jsonl", "--epochs", "some"), "training.epochs = 'some'"),
@@ -78,6 +74,17 @@ def test_a_mistake_is_said_and_nothing_is_left(
     assert ended.exit_code == 2
     assert message in ended.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_a_model_that_does_not_fit_is_refused_when_the_dataset_is_made(
+    worker: Worker, inputs: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    arguments = ("model", "chats.jsonl", "--memory", "2MB", "-o", str(output))
+    ended = worker.call(inputs, ("finetune", *arguments))
+    assert ended.exit_code == 2
+    assert "no division of the model over 1 ranks of 2MB can be planned" in ended.stderr
+    assert [path.name for path in output.iterdir()] == ["data.h5"]
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,7 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "no folder of a lock": (
         lambda folder: (folder / RUN / ".lock").touch(),
-        "trained/.lock: has the name of the lock but is not a folder; remove it",
+        "trained: cannot be written: Not a directory; choose another folder",
     ),
     "damaged iterations": (
         lambda folder: be("x,y\n")(folder / RUN / "iterations.jsonl"),

@@ -156,5 +156,4 @@ def test_an_explanation_lists_the_candidates_and_marks_the_best(
     assert way.startswith("local search, ")
     assert re.search(r"^[* ] local search, [\d,]+ moves, padded, recompute ", text, re.MULTILINE)
     assert re.fullmatch(r"(1f1b|cyclic|adaptive), (1f1b|cyclic|adaptive)", rules)
-    assert "\nthe same micro-batches in 1F1B: " in text
     assert "\noutliers: " in text

@@ -136,11 +136,8 @@ def test_split_passes_give_the_same_losses(
     name: str, split: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(split)
-    assert main(["plan", f"{name}/config.toml", "--explain", *SPLIT, *SPLIT_COSTS[name]]) == 0
-    plan = capsys.readouterr().out
-    halves = "measured" if SPLIT_COSTS[name] == MEASURED else "estimated by FLOPs"
-    assert f"\nhalves of backward passes: {halves}" in plan
-    assert " W0" in plan
+    assert main(["plan", f"{name}/config.toml", *SPLIT, *SPLIT_COSTS[name]]) == 0
+    assert " W0" in capsys.readouterr().out
     (found,), (expected,) = (columns(split / name / run, "loss") for run in ("split", "run"))
     assert found == pytest.approx(expected, rel=1e-9)
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from mpi4py import MPI
 
-from dynapipe_hpc.experiment.doctor.finding import Case
+from dynapipe_hpc.experiment.doctor.examine import Case
 from dynapipe_hpc.experiment.rank.channels import Channels, open_channels, open_torch_channels
 from dynapipe_hpc.experiment.rank.devices import RankDevice
 from dynapipe_hpc.job.job import Job

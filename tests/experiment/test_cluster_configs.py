@@ -10,10 +10,10 @@ from tests.examples.tokenized import write_samples
 
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.doctor.examine import check_config
-from dynapipe_hpc.experiment.doctor.finding import Case, Level
+from dynapipe_hpc.experiment.doctor.examine import Case, Level, check_config
 from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.planner.cost.config import AnalyticTable
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -84,13 +84,16 @@ def experiment_on(path: Path, folder: Path) -> Path:
 
 
 def problems(config: Path, dataset: Path, *overrides: str) -> list[str]:
-    """Problems that the doctor finds, in a job of the right size."""
+    """Problems that the doctor finds, in a job of the right size, which can be planned."""
     settings = [f"data.dataset={dataset}", "planner.search.effort=0", *overrides]
     job = Job(MPI.COMM_SELF)
     job.size = load_config(config, settings).cluster.n_ranks
     case = Case.from_arguments(job, config, settings, None)
     findings = list(check_config(case))
-    assert "first plan" in [finding.subject for finding in findings]
+    assert case.files is not None
+    experiment = case.files.open()
+    plans = encode_plans(experiment.planner.make_plans(0, experiment.sampler.iteration(0)))
+    assert max(map(len, plans)) <= experiment.config.store.plan_bytes
     return [f"{f.subject}: {f.text}" for f in findings if f.level is not Level.FACT]
 
 

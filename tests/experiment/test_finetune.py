@@ -7,16 +7,10 @@ import pytest
 from tests.examples.small_models import LLAMA, llama_tensors, write_model
 from tests.jobs.asked_doctor import ALONE
 
-from dynapipe_hpc.architecture.decoder import LlamaShape
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment import finetune as rule
 from dynapipe_hpc.experiment.finetune import Finetune
-from dynapipe_hpc.experiment.study.propose import Wish
-
-SHAPE = LlamaShape(
-    n_layers=2, hidden_size=64, n_heads=4, ffn_size=128, vocab_size=100, max_tokens=64
-)
 
 
 def wish(folder: Path, *sets: str) -> Finetune:
@@ -28,16 +22,6 @@ def test_values_are_those_of_a_configuration(tmp_path: Path) -> None:
     rule._check_overrides(wish(tmp_path, "training.epochs=2"))
     with pytest.raises(InputError, match=r"training\.epochs = 0"):
         rule._check_overrides(wish(tmp_path, "training.epochs=0"))
-
-
-@pytest.mark.parametrize(("n_ranks", "memory", "fits"), [(1, "2MB", True), (1, "1MB", False)])
-def test_some_division_has_room_for_the_model(n_ranks: int, memory: str, fits: bool) -> None:
-    asked = Wish(Path("data.h5"), n_ranks, memory, Path("model"))
-    if fits:
-        rule._check_memory(SHAPE, asked)
-        return
-    with pytest.raises(InputError, match=r"model: needs 2 MB on each of 1 ranks"):
-        rule._check_memory(SHAPE, asked)
 
 
 def test_a_run_is_no_folder_of_this_command(tmp_path: Path) -> None:

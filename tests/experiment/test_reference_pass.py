@@ -1,7 +1,6 @@
-"""Descriptions of a reference before a run computes it."""
+"""The reference of a run: which pairs it lacks, and its file."""
 
 import os
-import re
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,6 @@ import numpy as np
 import pytest
 from tests.examples.small_models import LLAMA, llama_tensors, write_model
 from tests.examples.tokenized import PAIRS, write_pairs
-from tests.jobs.asked_doctor import ask
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.data.errors import InputError
@@ -17,15 +15,10 @@ from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import load_config, to_toml
 from dynapipe_hpc.experiment.reference_pass import (
-    MAX_PLANNED,
     ReferenceFile,
-    describe_reference,
     reference_passes,
 )
-from dynapipe_hpc.experiment.show_plan import show_plan
 from dynapipe_hpc.training.huggingface.origin import find_origin
-
-Output = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
@@ -42,7 +35,6 @@ def folder(tmp_path: Path) -> Path:
     values["model"] = load_sizes(tmp_path / "model")
     values["planner"]["batch"] = {"rule": "dynamic", "layouts": ["packed"]}
     values["training"] |= {"objective": "dpo"}
-    values["planner"]["cost"] |= {"flops_per_ms": 10.0}
     (tmp_path / "config.toml").write_text(to_toml(ExperimentConfig.model_validate(values)))
     return tmp_path
 
@@ -55,44 +47,18 @@ def opened(folder: Path) -> Experiment:
     return Experiment(load_config(folder / "config.toml")).open()
 
 
-def test_the_time_of_a_reference_is_that_of_its_forward_passes(folder: Path) -> None:
+def test_what_is_missing_is_batches_of_which_some_pair_is_unknown(folder: Path) -> None:
     experiment = opened(folder)
-    (reference,) = reference_passes(experiment, experiment.weights_hash, None)
+    (reference,) = reference_passes(experiment, experiment.weights_hash, folder / "run")
     known = reference.file.read()
     batches = reference.missing(known)
-    assert len(batches) > MAX_PLANNED
-    planner = experiment.forward_planner
-    predicted_s = sum(planner.choose(batch).best.makespan_ms for batch in batches) / 1e3
-    said = describe_reference(experiment, None)
-    found = re.fullmatch(
-        r"24 of 24 pairs are computed before the first iteration, in about ([\d.e-]+) s, into (.*)",
-        said,
-    )
-    assert found
-    assert float(found[1]) == pytest.approx(predicted_s, rel=0.1)
-    assert Path(found[2]) == reference.file.path
-
+    assert sum(map(len, batches)) == reference.n_pairs == 24
     known[:1] = -1  # of a batch of two
     assert reference.missing(known) == batches
     known[: len(PAIRS)] = -1
-    reference.file.write(known)
-    n_left = sum(map(len, reference.missing(known)))
-    assert n_left < 24
-    assert describe_reference(experiment, None).startswith(f"{n_left} of 24 pairs are ")
+    assert 0 < sum(map(len, reference.missing(known))) < 24
     known[:] = -1
-    reference.file.write(known)
-    said = describe_reference(experiment, None)
-    assert said == f"of all 24 pairs, in {reference.file.path}"
-
-
-def test_plan_and_doctor_say_it(folder: Path, capsys: Output) -> None:
-    experiment = opened(folder)
-    said = describe_reference(experiment, None)
-    assert f"\nreference: {said}\n" in show_plan(experiment, 0)
-    assert ask(folder)
-    assert f"reference {said}" in " ".join(capsys.readouterr().out.split())
-    (folder / "model/model.safetensors").unlink()
-    assert "\nreference: not known: " in show_plan(opened(folder), 0)
+    assert reference.missing(known) == []
 
 
 def test_where_the_folder_of_the_dataset_is_not_writable_it_is_in_the_run_folder(
@@ -107,12 +73,9 @@ def test_where_the_folder_of_the_dataset_is_not_writable_it_is_in_the_run_folder
     beside.file.write(known)
     with monkeypatch.context() as read_only:  # as a mount, also for root
         read_only.setattr("os.access", lambda path, mode: path != folder and access(path, mode))
-        for output in (None, run):
-            assert describe_reference(experiment, output).endswith("s, into the run folder")
         run.mkdir()
         (own,) = reference_passes(experiment, weights_hash, run)
         assert own.file.path.parent == run
-        assert describe_reference(experiment, run).endswith(f"s, into {own.file.path}")
         assert own.file.read()[:5].tolist() == [[-1, -1]] * 5  # what is known beside the dataset
         known[:] = -2
         own.file.write(known)
@@ -121,7 +84,6 @@ def test_where_the_folder_of_the_dataset_is_not_writable_it_is_in_the_run_folder
     # Where that folder can be written again, the run goes on with its own.
     (own,) = reference_passes(experiment, weights_hash, run)
     assert (own.file.read() == -2).all()
-    assert describe_reference(experiment, run) == f"of all 24 pairs, in {run / own.file.path.name}"
     assert beside.file.read()[5:].tolist() != own.file.read()[5:].tolist()
 
 

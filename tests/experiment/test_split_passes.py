@@ -8,11 +8,9 @@ from tests.examples.measured_layers import SHAPE, linear_layer, linear_table
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.data.microbatch import Recompute
-from dynapipe_hpc.experiment.checks import describe_halves, kinds_with_halves
+from dynapipe_hpc.experiment.checks import kinds_with_halves
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.load import with_cost_table
-from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
+from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.from_config import MeasuredCosts
 from dynapipe_hpc.planner.cost.table.profile_file import read_table, write_table
 from dynapipe_hpc.planner.cost.table.profile_table import (
@@ -21,6 +19,7 @@ from dynapipe_hpc.planner.cost.table.profile_table import (
     ProfileTable,
     describe_table,
 )
+from dynapipe_hpc.planner.from_config import unmeasured_halves
 
 COSTS = ProfiledConfig(path=Path("c.h5"), recompute=("none", "full"))
 LAYER = linear_layer(1.0)
@@ -53,45 +52,37 @@ def test_layers_that_defer_have_halves_where_plans_may_split() -> None:
     assert not kinds_with_halves(config_of(split=True, rules=("1f1b",)), Recompute.NONE)
 
 
-def test_what_was_measured_is_not_estimated() -> None:
+def unmeasured(costs: MeasuredCosts, config: ExperimentConfig = SPLIT) -> list[str]:
+    return unmeasured_halves(costs, config.planner, config.model, config.cluster.n_shards)
+
+
+def test_what_was_measured_is_not_lacking() -> None:
     measured = MeasuredCosts(COSTS, table_of(none=True, full=False))
-    assert describe_halves(measured, SPLIT) == "measured"  # with full, nothing is deferred
-    assert describe_halves(measured, WHOLE) == ""
+    assert unmeasured(measured) == []  # with full, nothing is deferred
 
 
-def test_what_was_not_measured_is_named_with_the_way_to_measure_it() -> None:
+def test_what_was_not_measured_is_named() -> None:
     both = ProfiledConfig(path=Path("c.h5"), recompute=("none", "selective"))
     costs = MeasuredCosts(both, table_of(none=True, selective=False))
-    assert describe_halves(costs, SPLIT) == (
-        "weight gradients of tensor_parallel=1/recompute=selective/layer are estimated by FLOPs, "
-        "and their split takes no time; 'dynapipe-hpc profile CONFIG -o TABLE.h5' measures both"
-    )
-    assert describe_halves(replace(costs, config=COSTS), SPLIT) == "measured"
+    assert unmeasured(costs) == ["tensor_parallel=1/recompute=selective/layer"]
+    assert unmeasured(costs, WHOLE) == []
+    assert unmeasured(replace(costs, config=COSTS)) == []
 
 
 def test_packed_rows_matter_where_plans_may_pack() -> None:
     table = table_of(none=True)
     packed = LayerKey(1, "none", "layer", "packed")
     costs = MeasuredCosts(COSTS, replace(table, layers={**table.layers, packed: LAYER}))
-    assert describe_halves(costs, SPLIT) == "measured"
+    assert unmeasured(costs) == []
     tables = SPLIT.model_dump()
     tables["planner"]["batch"] = {"rule": "dynamic", "layouts": ("padded", "packed")}
-    assert "layout=packed/layer" in describe_halves(costs, ExperimentConfig.model_validate(tables))
-
-
-def test_estimates_say_so() -> None:
-    assert describe_halves(AnalyticConfig(), SPLIT).startswith("estimated by FLOPs, like all costs")
+    assert unmeasured(costs, ExperimentConfig.model_validate(tables)) == [str(packed)]
 
 
 @pytest.mark.parametrize("is_measured", [False, True])
-def test_a_table_says_it_by_itself_and_for_an_experiment(tmp_path: Path, is_measured: bool) -> None:
+def test_a_table_says_whether_it_has_halves(tmp_path: Path, is_measured: bool) -> None:
     path = tmp_path / "c.h5"
     write_table(table_of(none=is_measured), path)
     text = describe_table(read_table(path), path)
     assert ("ms, backward passes in halves, too; " in text) == is_measured
     assert ("\n  halves of backward passes: not measured" in text) != is_measured
-    costs = Experiment(with_cost_table(SPLIT, path)).costs
-    suits = describe_halves(costs, SPLIT)
-    assert (suits == "measured") == is_measured
-    assert suits.startswith("weight gradients of ") != is_measured
-    assert not describe_halves(costs, WHOLE)

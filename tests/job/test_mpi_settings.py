@@ -7,7 +7,7 @@ from shutil import copy
 
 import pytest
 
-from dynapipe_hpc.job.launch import OF_LAUNCHER, OF_RANKS, mpi_settings, read_started
+from dynapipe_hpc.job.launch import OF_RANKS, mpi_settings, read_started
 
 LOAD_ANOTHER_MPI = """
 import ctypes, os, sys
@@ -70,6 +70,6 @@ def test_a_home_is_there_where_the_environment_has_none(
 
 @pytest.mark.skipif(sys.prefix == sys.base_prefix, reason="not a virtual environment")
 def test_the_settings_are_in_the_environment_where_mpiexec_reads_them() -> None:
-    for settings in (OF_LAUNCHER, OF_RANKS):
+    for settings in OF_RANKS.parent.glob("*.conf"):
         installed = Path(sys.prefix) / "etc" / settings.name
         assert installed.read_text() == settings.read_text()

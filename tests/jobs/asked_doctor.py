@@ -4,8 +4,7 @@ from pathlib import Path
 
 from mpi4py import MPI
 
-from dynapipe_hpc.experiment.doctor.examine import examine
-from dynapipe_hpc.experiment.doctor.finding import Case
+from dynapipe_hpc.experiment.doctor.examine import Case, examine
 from dynapipe_hpc.job.job import Job
 
 ALONE = Job(MPI.COMM_SELF)

@@ -27,8 +27,7 @@ _OTHER_SCREEN, _FIRST_SCREEN = "\x1b[?1049h", "\x1b[?1049l"
     ],
 )
 def doctor(arguments: argparse.Namespace) -> int:
-    from dynapipe_hpc.experiment.doctor.examine import examine
-    from dynapipe_hpc.experiment.doctor.finding import Case
+    from dynapipe_hpc.experiment.doctor.examine import Case, examine
     from dynapipe_hpc.job.job import open_job
 
     with open_job() as job:
@@ -127,7 +126,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 @verb(
-    "show progress, numbers and ranks of a run while it executes",
+    "show the last iteration of a run while it executes",
     "Shows a run from its run folder alone, on any machine that can read it, refreshed every few "
     "seconds until Ctrl-C; the run itself is not affected. Without a terminal, prints once.",
     RUN,

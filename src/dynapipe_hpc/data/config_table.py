@@ -37,7 +37,7 @@ class ConfigTable(BaseModel):
             text, _, attributes = (inspect.getdoc(each) or "").partition("Attributes:\n")
             schema["description"] = _one_line(text)
             attributes, _, _ = attributes.partition("\n\n")
-            for key, entry in _ENTRY.findall(inspect.cleandoc(attributes)):
+            for key, entry in _ENTRY.findall(inspect.cleandoc(f"\n{attributes}")):
                 if key in schema["properties"]:
                     schema["properties"][key]["description"] = _one_line(entry)
         for schema_of_key in schema["properties"].values():

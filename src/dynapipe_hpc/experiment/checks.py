@@ -20,7 +20,6 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.config import AnalyticTable
 from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts, costs_of
 from dynapipe_hpc.planner.cost.stage_parts import STAGE
-from dynapipe_hpc.planner.from_config import unmeasured_halves
 from dynapipe_hpc.planner.schedule.rules import may_split, schedule_rules
 
 # If these differ, costs are wrong, not only inexact.
@@ -254,18 +253,3 @@ def kinds_with_halves(config: ExperimentConfig, recompute: Recompute) -> frozens
         return frozenset()
     deferring = config.model.deferring_kinds(recompute)
     return frozenset({*deferring, STAGE} if deferring else ())
-
-
-def describe_halves(costs: CostSource, config: ExperimentConfig) -> str:
-    """Whether the halves of backward passes were measured; empty if plans never split any."""
-    if not may_split(schedule_rules(config.planner.schedule)):
-        return ""
-    if not isinstance(costs, MeasuredCosts):
-        return "estimated by FLOPs, like all costs; a split takes no time"
-    estimated = unmeasured_halves(costs, config.planner, config.model, config.cluster.n_shards)
-    if not estimated:
-        return "measured"
-    return (
-        f"weight gradients of {', '.join(estimated)} are estimated by FLOPs, and their split takes "
-        "no time; 'dynapipe-hpc profile CONFIG -o TABLE.h5' measures both"
-    )

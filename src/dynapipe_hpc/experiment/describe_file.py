@@ -8,7 +8,7 @@ import numpy as np
 
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.data.stored_file import format_of
-from dynapipe_hpc.experiment.checks import check_costs, configured, describe_halves
+from dynapipe_hpc.experiment.checks import check_costs, configured
 from dynapipe_hpc.experiment.config import ExperimentConfig, any_placement
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import with_cost_table
@@ -32,10 +32,8 @@ def describe_for(config: ExperimentConfig, path: Path) -> str:
     files = Experiment(with_cost_table(config, path))
     warning = check_costs(files.costs, configured(config))
     cost, _ = costs_of(files.costs, config.model, any_placement(config), config.cluster)
-    halves = describe_halves(files.costs, config)
     lines = [
         f"can be used: costs {cost.describe()}",
-        *([f"halves of backward passes: {halves}"] if halves else ()),
         *([warning] if warning else ()),
     ]
     return "\n".join(lines)

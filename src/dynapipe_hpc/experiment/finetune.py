@@ -10,9 +10,6 @@ from tempfile import TemporaryDirectory
 
 import tomli_w
 
-from dynapipe_hpc.architecture.lora import Lora
-from dynapipe_hpc.architecture.model_shape import ModelShape
-from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.atomic_write import atomic_write
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.errors import InputError
@@ -27,11 +24,9 @@ from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.experiment.preprocess_job import preprocess_together
 from dynapipe_hpc.experiment.run.start import start_experiment
-from dynapipe_hpc.experiment.study.predict import divisions
-from dynapipe_hpc.experiment.study.propose import Wish, propose, whole_cluster
+from dynapipe_hpc.experiment.study.propose import Wish, propose
 from dynapipe_hpc.job.job import Job
-from dynapipe_hpc.planner.cost.analytic import analytic_cost
-from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
+from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.report.comparison import compare
 from dynapipe_hpc.report.html import write_page
 from dynapipe_hpc.report.records import duration
@@ -104,13 +99,13 @@ class Finetune:
 def finetune(job: Job, wish: Finetune, progress_of: ProgressOf) -> int:
     """Makes dataset, configuration and costs, unless they are there, trains and exports.
 
-    All ranks together. Wrong input is reported before anything is written. After an interruption
-    the same call continues.
+    All ranks together. Wrong input is reported before anything is written, but for a model that
+    does not fit into memory. After an interruption the same call continues.
 
     Returns the exit code: 0, or 75 if the run was asked to stop.
     """
     with job.fail_together():
-        origin = find_origin(wish.model)
+        find_origin(wish.model)
         _check_places(wish)
         _check_overrides(wish)
     recipe = None if wish.is_dataset else job.on_first(lambda: _recipe(wish))
@@ -127,10 +122,6 @@ def finetune(job: Job, wish: Finetune, progress_of: ProgressOf) -> int:
         wish.data, job.size, memory, wish.model, lora=wish.lora, on_gpus=on_gpus, sets=wish.sets
     )
     is_new = job.broadcast(not wish.config.exists())
-    if is_new:
-        lora = None if wish.lora is None else Lora(rank=wish.lora)
-        shape = origin.shape.model_copy(update={"lora": lora})
-        job.on_first(lambda: _check_memory(shape, proposal))
     with _nothing_left(job, wish.output):
         job.on_first(lambda: wish.output.mkdir(parents=True, exist_ok=True))
         if recipe and job.broadcast(not wish.data.exists()):
@@ -226,22 +217,6 @@ def _recipe(wish: Finetune) -> Recipe:
             "make a dataset with dynapipe-hpc preprocess --template FILE and name it"
         )
     return recipe_of(load_tokenizer(files), files, record_format)
-
-
-def _check_memory(shape: ModelShape, wish: Wish) -> None:
-    """Refuses a model whose weights fit in no division, if that can be known of the model."""
-    least: list[float] = []
-    for cluster in divisions(whole_cluster(wish)):
-        with suppress(InputError, ValueError):
-            placement = Placement.equal_shares(shape.n_all_layers, cluster.n_stages)
-            cost = analytic_cost(shape, placement, cluster, AnalyticConfig())
-            least.append(float(cost.static_bytes.max()))
-    if least and min(least) > whole_cluster(wish).device_memory_bytes:
-        raise InputError(
-            f"{wish.model}: needs {min(least) / 1e6:,.0f} MB on each of {wish.n_ranks} ranks to "
-            f"train, but they have {wish.memory}; start more ranks, raise --memory, or "
-            "train adapters: --lora"
-        )
 
 
 @contextmanager

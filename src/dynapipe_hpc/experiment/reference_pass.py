@@ -55,18 +55,9 @@ class ReferenceFile:
             return self
         return replace(self, path=path, shared=self.path)
 
-    @property
-    def source(self) -> Path:
-        return self.shared if self.shared and not self.path.exists() else self.path
-
-    @property
-    def place(self) -> str:
-        """Name of the file in messages; a run folder may not be known, or not exist yet."""
-        return str(self.path) if _is_writable(self.path.parent) else "the run folder"
-
     def read(self) -> FloatArray:
         """Log-probabilities known so far, shape (n_samples, 2); NaN where not yet known."""
-        source = self.source
+        source = self.shared if self.shared and not self.path.exists() else self.path
         if not source.exists():
             return np.full((self.n_samples, 2), np.nan)
         line, _, data = read_input(source).partition(b"\n")
@@ -102,10 +93,6 @@ def _is_writable(folder: Path) -> bool:
     return os.access(folder, os.W_OK | os.X_OK)
 
 
-MAX_PLANNED = 8
-"""Most batches that are planned, to estimate the time of all."""
-
-
 class ReferencePass(NamedTuple):
     """The reference of preference pairs of one dataset."""
 
@@ -131,9 +118,7 @@ class ReferencePass(NamedTuple):
         )
 
 
-def reference_passes(
-    files: Experiment, weights_hash: str, output: Path | None
-) -> list[ReferencePass]:
+def reference_passes(files: Experiment, weights_hash: str, output: Path) -> list[ReferencePass]:
     """References of the training dataset, and of the evaluated dataset if that is another one."""
     config, used, dataset = files.config, files.used, files.dataset
     samples = used.samples(used.kept, dataset.task_ids)
@@ -144,38 +129,11 @@ def reference_passes(
     if evaluation is not None and evaluation.dataset is not dataset:
         file = _file(config, weights_hash, evaluation.dataset, evaluation.samples)
         passes.append(ReferencePass(evaluation.dataset, evaluation.batches, file))
-    if output is None:
-        return passes
     return [each._replace(file=each.file.or_in_run(output)) for each in passes]
-
-
-def describe_reference(experiment: Experiment, output: Path | None) -> str:
-    """Pairs whose reference is still to be computed, and about how long that takes."""
-    passes = reference_passes(experiment, experiment.weights_hash, output)
-    return "; ".join(_describe(experiment, each) for each in passes)
 
 
 def ids_of(samples: Sequence[Sample]) -> list[int]:
     return [sample.sample_id for sample in samples]
-
-
-def _describe(experiment: Experiment, reference: ReferencePass) -> str:
-    missing = reference.missing(reference.file.read())
-    n_pairs = reference.n_pairs
-    if not missing:
-        return f"of all {n_pairs:,} pairs, in {reference.file.source}"
-    planned = missing[:: -(-len(missing) // MAX_PLANNED)]
-    planner = experiment.forward_planner
-    planned_ms = sum(planner.choose(batch).best.makespan_ms for batch in planned)
-    about_s = planned_ms / 1e3 * _n_tokens(missing) / _n_tokens(planned)
-    return (
-        f"{sum(map(len, missing)):,} of {n_pairs:,} pairs are computed before the first "
-        f"iteration, in about {about_s:,.1f} s, into {reference.file.place}"
-    )
-
-
-def _n_tokens(batches: Sequence[Sequence[Sample]]) -> int:
-    return sum(sample.tokens for batch in batches for sample in batch)
 
 
 def _file(

@@ -18,7 +18,7 @@ from uuid import uuid4
 from pydantic import TypeAdapter
 from pydantic.dataclasses import dataclass as validated
 
-from dynapipe_hpc.data.errors import InputError, RunError, print_error
+from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.data.input_file import read_input
 from dynapipe_hpc.job.process import ProcessIdentity
 from dynapipe_hpc.job.slurm import read_slurm_job
@@ -34,20 +34,13 @@ PATIENCE_S = 30.0
 _PAUSE_S = 0.05
 
 
-def gives_sign(path: Path, who: str, patience_s: float) -> bool:
-    """Whether the time of a file changes within `patience_s`; needs no clock that hosts share.
-
-    After a while without a change it prints that `who` gives no sign of life.
-    """
+def gives_sign(path: Path, patience_s: float) -> bool:
+    """Whether the time of a file changes within `patience_s`; needs no clock that hosts share."""
     first, start_s = _time_of(path), time.monotonic()
-    is_told = False
     while first is not None and time.monotonic() < start_s + patience_s:
         time.sleep(_PAUSE_S)
         if (now := _time_of(path)) != first:
             return now is not None
-        if not is_told and time.monotonic() > start_s + 2 * BEAT_S:
-            is_told = True
-            print_error(f"{who}, gives no sign of life; waiting up to {patience_s:g} s for one")
     return False
 
 
@@ -141,32 +134,27 @@ class RunLock:
         self._holder = LockHolder.this_process(job)
         self._own = self._lock / f"{uuid4().hex}.json"
         self._patience_s = patience_s
-        self._is_new_folder = False
         self._released = threading.Event()
         self._beating = threading.Thread(target=self._beat, name="run lock", daemon=True)
 
     def acquire(self) -> None:
         """Takes the lock, and creates the folder if there is none."""
-        self._is_new_folder = not os.path.lexists(self._folder)
         try:
+            self._folder.mkdir(parents=True, exist_ok=True)
             self._take_when_free()
         except OSError as error:
             raise InputError(
                 f"{self._folder}: cannot be written: {error.strerror}; choose another folder"
             ) from None
-        finally:
-            if not self._is_held():
-                self._remove_new_folder()
         self._beating.start()
 
     def release(self) -> None:
-        """Releases the lock, and removes the folder if `acquire` made it and it is empty."""
+        """Releases the lock."""
         self._released.set()
         self._beating.join()
         with suppress(OSError):
             self._own.unlink()
             self._lock.rmdir()
-        self._remove_new_folder()
 
     def check(self) -> None:
         """Checks before a write that the lock is still held."""
@@ -200,15 +188,11 @@ class RunLock:
             shutil.rmtree(left, ignore_errors=True)
 
     def _take(self) -> bool:
-        # Each time, as the process that made the folder removes it if its start fails.
-        self._folder.mkdir(parents=True, exist_ok=True)
         temporary = self._folder / f"{LOCK}.{self._own.name}"
         try:
             temporary.mkdir()
             self._holder.write(temporary / self._own.name)
             temporary.rename(self._lock)
-        except NotADirectoryError:
-            raise _not_a_folder_error(self._lock) from None
         except OSError as error:
             if error.errno not in _NOT_TAKEN:
                 raise
@@ -227,7 +211,7 @@ class RunLock:
         holder = read_holder(other)
         is_alive = holder.is_alive()
         if is_alive is None:
-            is_alive = gives_sign(other, f"{self._folder}: {holder}", self._patience_s)
+            is_alive = gives_sign(other, self._patience_s)
         if is_alive:
             raise InputError(
                 f"{self._folder}: in use by another run, {holder}; wait for its end, stop it, "
@@ -242,23 +226,11 @@ class RunLock:
                 os.utime(self._own)
             self.check()
 
-    def _remove_new_folder(self) -> None:
-        if self._is_new_folder:
-            with suppress(OSError):
-                self._folder.rmdir()
-
 
 def writer_of(folder: Path) -> LockHolder | None:
     """The holder of the lock on a folder; None if there is none or its process is gone."""
-    lock = folder / LOCK
-    if lock.exists() and not lock.is_dir():
-        raise _not_a_folder_error(lock)
-    holders = map(read_holder, lock.glob("*.json"))
+    holders = map(read_holder, (folder / LOCK).glob("*.json"))
     return next((holder for holder in holders if holder.is_alive() is not False), None)
-
-
-def _not_a_folder_error(lock: Path) -> InputError:
-    return InputError(f"{lock}: has the name of the lock but is not a folder; remove it")
 
 
 @contextmanager

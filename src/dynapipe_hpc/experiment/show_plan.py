@@ -13,22 +13,18 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.lengths_file import Lengths, read_lengths, samples_of_lengths
 from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, Recompute, tokens_held
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.experiment.checks import cost_warnings, describe_halves
+from dynapipe_hpc.experiment.checks import cost_warnings
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.reference_pass import describe_reference
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.plan.rank_plan import RankPlan, grid
 from dynapipe_hpc.planner.batch.row_length import check_rows
 from dynapipe_hpc.planner.choose.choice import Candidate, Choice, Infeasible
-from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.lower_bound import LongestTrip, LowerBound
-from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
-from dynapipe_hpc.planner.schedule.pipeline import Pipeline, schedule_pipeline
+from dynapipe_hpc.planner.schedule.pipeline import Pipeline
 from dynapipe_hpc.planner.schedule.rules import name_of
-from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError
 from dynapipe_hpc.report.run_folder import write_atomically
 from dynapipe_hpc.report.timeline import microbatch_times_ms, plan_strip, plan_svg, planned_bars
 
@@ -180,7 +176,6 @@ def show_plan(
             *(f"warning: {warning}" for warning in warnings),
             f"layers per stage {', '.join(map(str, experiment.placement.layers_per_stage))}",
             *experiment.data_lines,
-            *_reference(experiment),
             *_summary(samples, plans, config),
             prediction_text(plans[0].prediction.iteration_ms, bound),
             *(_explanation(experiment, choice, samples) if explain else ()),
@@ -192,16 +187,6 @@ def show_plan(
     )
 
 
-def _reference(experiment: Experiment) -> Iterator[str]:
-    config = experiment.config
-    if config.training.preference_loss and config.model.init_from:
-        try:
-            text = describe_reference(experiment, None)
-        except InputError as error:  # plans need no weights
-            text = f"not known: {error}"
-        yield f"reference: {text}"
-
-
 def _drawn(plans: Sequence[RankPlan], samples: Sequence[Sample]) -> Iterator[str]:
     yield from plan_strip(plans)
     yield from what_sets_the_time(plans, samples)
@@ -210,12 +195,8 @@ def _drawn(plans: Sequence[RankPlan], samples: Sequence[Sample]) -> Iterator[str
 def _explanation(
     experiment: Experiment, choice: Choice, samples: Sequence[Sample]
 ) -> Iterator[str]:
-    planner = experiment.planner
-    if halves := describe_halves(experiment.costs, experiment.config):
-        yield f"halves of backward passes: {halves}"
     yield from explain_choice(choice)
-    yield explain_outlier(planner.longest_trip(choice, samples))
-    yield explain_gain(choice, planner.cost, planner.cluster)
+    yield explain_outlier(experiment.planner.longest_trip(choice, samples))
 
 
 def prediction_text(iteration_ms: float, bound: LowerBound) -> str:
@@ -306,23 +287,6 @@ def _outcome(candidate: Candidate | Infeasible) -> str:
     peak_bytes = max(pipeline.timeline.peak_bytes.max() for pipeline in candidate.pipelines)
     rules = ", ".join(name_of(pipeline.rule) for pipeline in candidate.pipelines)
     return f"{candidate.makespan_ms:10,.1f} ms | {peak_bytes / 1e6:10,.1f} MB | {rules}"
-
-
-def explain_gain(choice: Choice, cost: CostModel, cluster: Cluster) -> str:
-    """Makespan of 1F1B for the chosen micro-batches in the chosen order, compared with the plan."""
-    try:
-        plain = [
-            schedule_pipeline(pipeline.microbatches, cost, cluster, [one_f_one_b])
-            for pipeline in choice.pipelines
-        ]
-    except InfeasibleScheduleError as error:
-        return f"the same micro-batches in 1F1B: infeasible: {error}"
-    plain_ms = max(pipeline.timeline.makespan_ms for pipeline in plain)
-    chosen_ms = choice.best.makespan_ms
-    return (
-        f"the same micro-batches in 1F1B: {plain_ms:,.1f} ms, "
-        f"{100 * (plain_ms / chosen_ms - 1):z.1f} % more than the {chosen_ms:,.1f} ms of the plan"
-    )
 
 
 def explain_outlier(trip: LongestTrip) -> str:

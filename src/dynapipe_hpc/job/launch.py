@@ -187,7 +187,6 @@ def prefer_loopback(started: LaunchEnvironment, environment: Environment) -> Non
 
 
 OF_RANKS = Path(__file__).parent / "open_mpi" / "openmpi-mca-params.conf"
-OF_LAUNCHER = Path(__file__).parent / "open_mpi" / "prte-mca-params.conf"
 _ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
 
 
@@ -203,12 +202,6 @@ def _is_open_mpi() -> bool:
 
 def _is_loaded(library: str) -> bool:
     return os.fsencode(library) in Path("/proc/self/maps").read_bytes()
-
-
-def has_settings(file: Path) -> bool:
-    """Whether a settings file sets anything; the file of a new Open MPI has comments only."""
-    lines = file.read_text().splitlines() if file.is_file() else []
-    return any(line.strip() and not line.lstrip().startswith("#") for line in lines)
 
 
 def permission_for_root() -> str:

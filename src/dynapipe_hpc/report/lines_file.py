@@ -12,6 +12,7 @@ from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.input_file import why_unreadable
 
 MAX_LINE_CHARACTERS = 1 << 24
+_MAX_LAST_BYTES = 1 << 17
 T = TypeVar("T")
 
 
@@ -98,9 +99,14 @@ class LinesFile(Generic[T]):
             before = now
             yield record
 
-    def last(self, n: int, most_bytes: int) -> list[T]:
-        where = f"{self.path}: one of its last lines"
-        return [self._parse(line, where) for line in last_lines(self.path, most_bytes)[-n:]]
+    def last(self) -> T | None:
+        """The last record, except one that is still being written; None if there is none."""
+        if not self.path.exists():
+            return None
+        with self.path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _MAX_LAST_BYTES))
+            lines = file.read().decode(errors="replace").split("\n")
+        return self._parse(lines[-2], f"{self.path}: its last line") if lines[1:] else None
 
 
 def complete_lines(path: Path, most_characters: int) -> Iterator[str]:
@@ -113,14 +119,3 @@ def complete_lines(path: Path, most_characters: int) -> Iterator[str]:
             yield line
         if len(line) == most_characters:
             yield line
-
-
-def last_lines(path: Path, most_bytes: int) -> list[str]:
-    """The last complete lines of a file, up to `most_bytes`; empty if there is no file."""
-    if not path.exists():
-        return []
-    with path.open("rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - most_bytes - 1))
-        is_whole = file.tell() == 0
-        lines = file.read().decode(errors="replace").split("\n")
-    return lines[:-1] if is_whole else lines[1:-1]

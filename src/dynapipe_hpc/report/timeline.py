@@ -310,21 +310,9 @@ def plan_strip(plans: Sequence[RankPlan]) -> Iterator[str]:
     )
     if any(plan.splits_backward for plan in plans):
         yield "  (A-J: gradients of its weights)"
-    yield from _strips({plan.rank: planned_bars(plan) for plan in plans}, until_ms)
-
-
-def measured_strip(timeline: IterationTimeline) -> Iterator[str]:
-    """A line for each of the first ranks, and the axis; at least one bar was measured."""
-    shown = [bar for bar in timeline.measured if bar.kind in _SHOWN]
-    ranks = timeline.ranks[:MAX_RANKS]
-    bars = {rank: [bar for bar in shown if bar.rank == rank] for rank in ranks}
-    yield from _strips(bars, timeline.measured_ms)
-
-
-def _strips(bars: Mapping[int, Iterable[Bar]], until_ms: float) -> Iterator[str]:
-    width, end = len(str(max(bars))), f"{until_ms:,.1f} ms"
-    for rank, of_rank in bars.items():
-        yield f"rank {rank:{width}} |{_strip(of_rank, until_ms / COLUMNS)}|"
+    width, end = len(str(max(plan.rank for plan in plans))), f"{until_ms:,.1f} ms"
+    for plan in plans:
+        yield f"rank {plan.rank:{width}} |{_strip(planned_bars(plan), until_ms / COLUMNS)}|"
     yield f"{'0':>{width + 8}}{end:>{COLUMNS - 1}}"
 
 
@@ -339,7 +327,5 @@ def _strip(bars: Iterable[Bar], column_ms: float) -> str:
 
 
 def _letter(bar: Bar) -> str:
-    if bar.microbatch is None:
-        return "u"
     letters = {"F": _FORWARD, "W": _WEIGHT}.get(bar.label[0], _BACKWARD)
-    return letters[bar.microbatch % 10]
+    return letters[(bar.microbatch or 0) % 10]

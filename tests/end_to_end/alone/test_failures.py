@@ -58,7 +58,6 @@ def test_a_stopped_rank_is_found_by_the_watchdogs(folder: Path, tmp_path: Path) 
     (stopped,) = [line for line in table if line.split()[:3:2] == ["3", "stopped"]]
     explained = explain_run(tmp_path / "run")
     assert stopped in explained
-    assert "next: a process was suspended" in explained
     hangs = re.findall(r"^rank (\d) on \S+ at iteration \d+, .*:$", explained, re.MULTILINE)
     assert hangs == ["0", "1", "2"]
     # Their stacks; where they wait depends on where the other was stopped.
@@ -109,22 +108,16 @@ UNSAVED = ("--set", "training.iterations=1000000", "--set", "checkpoint.every=10
 def test_one_rank_that_is_asked_stops_all_after_the_same_iteration(
     folder: Path, tmp_path: Path
 ) -> None:
-    untraced = ("--set", "report.trace_iterations=0")
-    with real_job(folder, 4, *RUN, *UNSAVED, *untraced, "-o", str(tmp_path / "run")) as job:
-        job.wait_for_line("iteration 2:")
-        (tmp_path / "run" / "trace.request").write_text("+3")
-        while len(list((tmp_path / "run" / "plans").glob("*.txt"))) < 3:
-            time.sleep(0.05)
+    traced = ("--set", "report.trace_iterations=3")
+    with real_job(folder, 4, *RUN, *UNSAVED, *traced, "-o", str(tmp_path / "run")) as job:
+        job.wait_for_line("iteration 3:")
         assert [open_to_others(job.pid_of(rank)) for rank in range(4)] == [[]] * 4
         job.send(2, signal.SIGTERM)
         ended = job.wait(MAX_END_S)
     assert ended.exit_code == 75, ended.err
-    traced, stopped = ended.messages
-    assert stopped == "dynapipe-hpc: stopped by SIGTERM; start again to continue"
-    first = int(re.findall(r"iterations (\d+) to", traced)[0])
+    assert ended.messages == ["dynapipe-hpc: stopped by SIGTERM; start again to continue"]
     timelines = RunFolder.open(tmp_path / "run").timelines()
-    assert first >= 3
-    assert [each.iteration for each in timelines] == [first, first + 1, first + 2]
+    assert [each.iteration for each in timelines] == [0, 1, 2]
     assert {rank for each in timelines for rank in each.ranks} == {0, 1, 2, 3}
     assert explain_run(tmp_path / "run").startswith("stopped: ")
     n_done = len(list(RunFolder.open(tmp_path / "run").records()))

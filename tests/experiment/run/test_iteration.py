@@ -1,7 +1,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Annotated
 
 import pytest
@@ -10,15 +9,12 @@ from tests.examples.example_runs import (
     PREDICTED_MS,
     example_plans,
     example_traces,
-    iteration_result,
 )
 
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.run.iteration import (
-    NAME,
     IterationResult,
     TakenPlan,
-    Traces,
     all_reduce_fields,
 )
 from dynapipe_hpc.job.job import Job
@@ -101,43 +97,3 @@ def test_a_field_is_combined_as_its_type_says() -> None:
     # The largest of the negatives, -7 and 3, is 3: of a rank that has -3.
     assert combined == Numbers(3, -3, 11.0, (12.0, 14.0, 18.0), 20, 12.5)
     assert (type(combined.count), type(combined.least)) == (int, int)
-
-
-def test_the_first_iterations_are_traced_and_those_of_a_request(tmp_path: Path) -> None:
-    traces = Traces(tmp_path, 1)
-    traced = []
-    for iteration in range(7):
-        if iteration == 3:
-            (tmp_path / "trace.request").write_text("2\n")
-        numbers = replace(iteration_result(iteration), traced_until=traces.take(iteration))
-        if traces.are_wanted(numbers):
-            traced.append(iteration)
-    assert traced == [0, 3, 4]
-
-
-Output = pytest.CaptureFixture[str]
-
-
-@pytest.mark.parametrize("text", ["10", "+10\n"])
-def test_a_request_is_taken_once(tmp_path: Path, text: str, capsys: Output) -> None:
-    request = Traces(tmp_path, 0)
-    assert request.take(100) == 0
-    (tmp_path / NAME).write_text(text)
-    assert request.take(100) == 110
-    assert not (tmp_path / NAME).exists()
-    assert request.take(101) == 0
-    assert "iterations 100 to 109 are traced" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("text", ["all", "-5", "5-3", "0", "100000001", "++5", "1e3", "9" * 60])
-def test_a_request_that_cannot_be_used_is_said_once(
-    tmp_path: Path, text: str, capsys: Output
-) -> None:
-    (tmp_path / NAME).write_text(text)
-    request = Traces(tmp_path, 0)
-    assert request.take(100) == 0
-    assert request.take(101) == 0
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1
-    assert f"trace.request: '{text}' " in err
-    assert "write one, as 10" in err

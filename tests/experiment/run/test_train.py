@@ -60,10 +60,10 @@ def end_of(
 ) -> tuple[int, list[tuple[Any, ...]]]:
     """The signal that `train` returns, and what it asks of checkpoints, of 6 iterations."""
     written: Any = Written()
-    evaluations, unused = Losses(history, results), cast(Any, None)
+    evaluations = Losses(history, results)
     plans = cast(Any, SimpleNamespace(iterations=range(n_done, 6), costs=None))
     rank = cast(Any, Rank())
-    signal = train(rank, plans, None, evaluations, checkpoints=written, traces=unused)
+    signal = train(rank, plans, None, evaluations, checkpoints=written, n_traced=0)
     return signal, written.calls
 
 

@@ -68,7 +68,9 @@ def test_a_prediction_is_that_of_the_planner_of_the_variant(config: ExperimentCo
 
 def test_what_cannot_be_divided_has_a_reason(config: ExperimentConfig) -> None:
     refused = [r for r in tune(Experiment(config), 1) if r.verdict is Verdict.REFUSAL]
-    too_many = [r for r in refused if r.reason.startswith("cluster.n_shards (4) does not divide")]
+    too_many = [
+        r for r in refused if r.reason.startswith("variant: cluster.n_shards (4) does not divide")
+    ]
     assert {(r.variant.cluster.n_stages, r.variant.cluster.n_shards) for r in too_many} == {(1, 4)}
     assert refused == too_many
 
@@ -84,7 +86,8 @@ def test_the_table_is_printed_fastest_first(
     assert lines[2].split()[3] == "1.000"
     (too_many,) = (line for line in lines if line.startswith("cannot run: "))
     assert re.match(
-        r"cannot run: 6 of 54, the first \w+ on 1 x 1 x 4: cluster.n_shards \(4\) does ", too_many
+        r"cannot run: 6 of 54, the first \w+ on 1 x 1 x 4: variant: cluster.n_shards \(4\) does ",
+        too_many,
     )
     assert "note: with dense_packing, the samples of a row attend to each other" in lines
 

@@ -3,12 +3,12 @@
 import os
 import platform
 import shutil
-import socket
-import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from enum import Enum
 from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
@@ -18,48 +18,107 @@ import numpy as np
 
 import dynapipe_hpc
 from dynapipe_hpc.data.errors import InputError, RunError, escaped, print_error
-from dynapipe_hpc.experiment.checks import (
-    RUN_CHECKS,
-    check_torch,
-    configured,
-    cost_warnings,
-    describe_halves,
-)
+from dynapipe_hpc.experiment.checks import RUN_CHECKS, check_torch, configured, cost_warnings
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.doctor.finding import Case, Finding, Level, lines, merged
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.reference_pass import describe_reference
-from dynapipe_hpc.experiment.run_lock import writer_of
-from dynapipe_hpc.job.launch import (
-    OF_LAUNCHER,
-    device_index,
-    has_settings,
-    is_own_open_mpi,
-    library_name,
-    permission_for_root,
-)
+from dynapipe_hpc.experiment.load import load_config
+from dynapipe_hpc.job.job import Job
+from dynapipe_hpc.job.launch import device_index, library_name
 from dynapipe_hpc.job.machine import crowded_hosts, shortage, usable_bytes
 from dynapipe_hpc.job.slurm import read_slurm_job
 from dynapipe_hpc.job.world import MPI, STARTED
-from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.planner.batch.memory import activation_bytes, misfit_error
 from dynapipe_hpc.planner.batch.row_length import padded
 from dynapipe_hpc.planner.cost.cost_model import Shapes
 from dynapipe_hpc.store.config import StoreConfig
 from dynapipe_hpc.store.mpi import MpiPlanStore
-from dynapipe_hpc.store.plan_store import PlannerTurns, too_large_error
+from dynapipe_hpc.store.plan_store import PlannerTurns
 from dynapipe_hpc.store.ring_layout import RingLayout
 
 _GB = 1e9
 _SHARED = Path("/dev/shm")  # noqa: S108 - a fact of Linux, not a place for files of ours
-_SLINGSHOT = "hsn"  # what the names of its interfaces begin with
-_PLUGINS = ("libnccl-net*.so*", "librccl-net*.so*")
-_GPU_AWARE = "MPICH_GPU_SUPPORT_ENABLED"
-_PLAN_BYTES, _TIMEOUT_S = 65536, 60.0
+_PLAN_BYTES = 65536
 _MORE = "python -m torch.utils.collect_env"
 _BLOCK = bytes(1 << 20)
-_LITTLE_BYTES = 1e9
 _MAX_S = 120.0
+_MAX_LISTED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A job, and the experiment that it is to run.
+
+    `path` names a configuration; without one, only the machine is examined. If it cannot be used,
+    `error` is the reason and `files` is None. `folder` is where a run would write.
+    """
+
+    job: Job
+    on_host: Job
+    folder: Path
+    path: Path | None = None
+    files: Experiment | None = None
+    error: str = ""
+
+    @classmethod
+    def from_arguments(
+        cls, job: Job, path: Path | None, overrides: list[str], output: Path | None
+    ) -> "Case":
+        """Reads the configuration, if there is one; all ranks together."""
+        files, reason = None, ""
+        try:
+            files = Experiment(load_config(path, overrides)) if path else None
+        except InputError as error:
+            reason = str(error)
+        return cls(job, job.on_this_host(), output or Path("runs"), path, files, reason)
+
+    def close(self) -> None:
+        self.on_host.free()
+
+    @property
+    def config(self) -> ExperimentConfig | None:
+        return self.files.config if self.files else None
+
+
+class Level(Enum):
+    FACT = ""
+    WARNING = "warning"
+    PROBLEM = "PROBLEM"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One fact about the machine, the job or its files; if it is not good, also how to fix it."""
+
+    subject: str
+    text: str
+    level: Level = Level.FACT
+
+
+def merged(by_rank: Sequence[Sequence[Finding]]) -> list[Finding]:
+    """The findings of all ranks, each once; where ranks differ, with the ranks' numbers."""
+    ranks_of: dict[Finding, list[int]] = {}
+    for rank, findings in enumerate(by_rank):
+        for finding in findings:
+            ranks_of.setdefault(finding, []).append(rank)
+    n_texts = Counter(finding.subject for finding in ranks_of)
+    order = {subject: place for place, subject in enumerate(n_texts)}
+    return [
+        finding if n_texts[finding.subject] == 1 else _of_ranks(finding, ranks)
+        for finding, ranks in sorted(ranks_of.items(), key=lambda item: order[item[0].subject])
+    ]
+
+
+def _of_ranks(finding: Finding, ranks: Sequence[int]) -> Finding:
+    listed = ", ".join(map(str, ranks[:_MAX_LISTED])) + ", ..." * (len(ranks) > _MAX_LISTED)
+    return replace(finding, text=f"{finding.text} (rank{'s' * (len(ranks) > 1)} {listed})")
+
+
+def lines(heading: str, findings: Sequence[Finding]) -> Iterator[str]:
+    width = max((len(finding.subject) for finding in findings), default=0)
+    yield heading
+    for finding in findings:
+        mark = f"{finding.level.value}: " if finding.level.value else ""
+        yield f"  {finding.subject:{width}}  {mark}{finding.text}"
 
 
 def examine(case: Case) -> bool:
@@ -117,89 +176,18 @@ def check_launch(case: Case) -> Iterator[Finding]:
         yield Finding("cores", f"{STARTED.n_cores} per rank")
     for line in crowded_hosts(case.job, threads):
         yield Finding("cores of hosts", line, Level.WARNING)
-    if STARTED.launcher is None and is_own_open_mpi():
-        yield _mpiexec()
-
-
-def _mpiexec() -> Finding:
-    own_mpi, installed = Path(sys.prefix) / "bin" / "mpiexec", Path(sys.prefix) / "etc"
-    if has_settings(installed / OF_LAUNCHER.name):
-        return Finding("mpiexec", f"{own_mpi}{permission_for_root()}")
-    return Finding(
-        "mpiexec",
-        f"{own_mpi}: starts no more ranks than there are cores; to allow more: "
-        f"cp {OF_LAUNCHER} {installed}",
-        Level.WARNING,
-    )
-
-
-def check_network(case: Case) -> Iterator[Finding]:
-    """Settings that make GPUs slow on the fabric of a host, or deadlock; its first rank reports."""
-    if not case.on_host.is_first:
-        return
-    if os.environ.get(_GPU_AWARE, "") not in ("", "0"):
-        yield Finding(
-            _GPU_AWARE,
-            f"{os.environ[_GPU_AWARE]}: MPI that accesses GPU memory can deadlock with NCCL; "
-            "set it to 0, as the files of slurm/sites do",
-            Level.WARNING,
-        )
-    if not any(name.startswith(_SLINGSHOT) for _, name in socket.if_nameindex()):
-        return
-    if plugins := _plugins():
-        yield Finding("plugin of NCCL", str(plugins[0]))
-        return
-    yield Finding(
-        "plugin of NCCL",
-        "no libnccl-net or librccl-net in LD_LIBRARY_PATH: between hosts, GPUs would use TCP "
-        "instead of libfabric, many times slower; load the site's aws-ofi-nccl",
-        Level.WARNING,
-    )
-
-
-def _plugins() -> list[Path]:
-    """Files of plugins that NCCL finds; `NCCL_NET_PLUGIN` may name one by its path."""
-    named = Path(os.environ.get("NCCL_NET_PLUGIN", ""))
-    if named.is_file():
-        return [named]
-    folders = filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":"))
-    return sorted(
-        path for folder in folders for name in _PLUGINS for path in Path(folder).glob(name)
-    )
 
 
 def check_access(case: Case) -> Iterator[Finding]:
-    """Sends a plan to every rank through a plan store, as runs do (collective)."""
+    """Opens a plan store, as runs do (collective)."""
     job, host = case.job, case.on_host.broadcast(case.job.rank)
-    failure = ""
     try:
         store = MpiPlanStore(job.comm, 1, _PLAN_BYTES, host=host)
-        if job.rank == store.planner_of(0):
-            for rank in range(job.size):
-                store.put(0, rank, _plan_of(rank), _TIMEOUT_S)
-        is_right = store.take(0, job.rank, _TIMEOUT_S) == _plan_of(job.rank)
-    except RunError as error:
-        failure = str(error)
-    failed = any(job.all_gather_int(bool(failure)))
-    if failure:
-        yield Finding("plan store", failure, Level.PROBLEM)
-    if failed:
+    except RunError as error:  # on all ranks
+        yield Finding("plan store", str(error), Level.PROBLEM)
         return
     store.close()
-    how = str(store.progress).removeprefix("plan store: ")
-    if is_right:
-        yield Finding("plan store", f"all bytes arrive, by {how}")
-        return
-    yield Finding(
-        "plan store",
-        f"other bytes arrive than were written, by {how}; use another MPI library, or another of "
-        "its one-sided components (Open MPI: OMPI_MCA_osc)",
-        Level.PROBLEM,
-    )
-
-
-def _plan_of(rank: int) -> bytes:
-    return np.random.default_rng(rank).bytes(_PLAN_BYTES)
+    yield Finding("plan store", str(store.progress).removeprefix("plan store: "))
 
 
 def check_software(case: Case) -> Iterator[Finding]:
@@ -339,8 +327,6 @@ def check_folder(case: Case) -> Iterator[Finding]:
     case.job.barrier()
     if case.job.is_first and written != Path():
         shutil.rmtree(written, ignore_errors=True)
-        yield _free(place)
-        yield from _lock(case.folder)
 
 
 def _write(place: Path) -> Path:
@@ -354,33 +340,8 @@ def _write(place: Path) -> Path:
     return folder
 
 
-def _free(place: Path) -> Finding:
-    free_bytes = shutil.disk_usage(place).free
-    text = f"{free_bytes / 1e9:.1f} GB free"
-    if free_bytes >= _LITTLE_BYTES:
-        return Finding("space", text)
-    return Finding(
-        "space", f"{text}; a run may fill the disk: free some space first", Level.WARNING
-    )
-
-
-def _lock(folder: Path) -> Iterator[Finding]:
-    try:
-        writer = writer_of(folder)
-    except InputError as error:
-        yield Finding("lock", str(error), Level.PROBLEM)
-        return
-    if writer is not None:
-        # A holder on another host may be gone.
-        level = Level.PROBLEM if writer.is_alive() else Level.WARNING
-        text = (
-            f"{folder}: locked by another run, {writer}; wait for its end, or name another folder"
-        )
-        yield Finding("lock", text, level)
-
-
 def check_config(case: Case) -> Iterator[Finding]:
-    """The checks at the start of a run, then memory and a first plan; on the first rank only."""
+    """The checks at the start of a run, then memory; on the first rank only."""
     if not case.job.is_first or case.path is None:
         return
     if case.files is None:
@@ -392,17 +353,9 @@ def check_config(case: Case) -> Iterator[Finding]:
     yield from results.values()
     if not _is_problem(results["costs"]):
         yield from _circumstances(files, n_ranks)
-        if halves := describe_halves(files.costs, files.config):
-            yield Finding("split passes", halves)
     if any(_is_problem(results[name]) for name in ("iterations", "dataset", "evaluation", "costs")):
         return
-    memory = _checked("memory", partial(_check_longest_sample, files.open()))
-    yield memory
-    if _is_problem(memory):
-        return
-    yield _checked("first plan", partial(_check_first_plan, files))
-    if files.config.training.preference_loss and not _is_problem(results["weights"]):
-        yield _checked("reference", partial(describe_reference, files, case.folder))
+    yield _checked("memory", partial(_check_longest_sample, files.open()))
 
 
 def _circumstances(files: Experiment, n_ranks: int) -> Iterator[Finding]:
@@ -425,15 +378,6 @@ def _checked(subject: str, check: Callable[[], str]) -> Finding:
         return Finding(subject, str(error), Level.PROBLEM)
 
 
-def _check_first_plan(experiment: Experiment) -> str:
-    plans = encode_plans(experiment.planner.make_plans(0, experiment.sampler.iteration(0)))
-    largest, room = max(map(len, plans)), experiment.config.store.plan_bytes
-    if largest > room:
-        rank = [len(plan) for plan in plans].index(largest)
-        raise InputError(str(too_large_error(0, rank, largest, room)))
-    return f"{largest:,} bytes of store.plan_bytes = {room:,}"
-
-
 def _check_longest_sample(experiment: Experiment) -> str:
     planner, cluster = experiment.config.planner, experiment.config.cluster
     cost = experiment.planner.cost.of_layout(planner.plainest_layout)
@@ -451,7 +395,6 @@ def _check_longest_sample(experiment: Experiment) -> str:
 
 _SECTIONS: dict[str, Callable[[Case], Iterable[Finding]]] = {
     "launch": check_launch,
-    "network": check_network,
     "one-sided access": check_access,
     "software": check_software,
     "hosts": check_host,

@@ -1,14 +1,11 @@
-"""One iteration on one rank: its measurements, the numbers of all ranks, and requested traces."""
+"""One iteration on one rank: its measurements, and the numbers of all ranks."""
 
 import dataclasses
-import os
-import re
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain, islice
-from pathlib import Path
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -22,8 +19,6 @@ from typing import (
 
 import numpy as np
 
-from dynapipe_hpc.data.errors import InputError, print_error, quoted, warn
-from dynapipe_hpc.data.input_file import read_input
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.executor.run import IterationTrace
 from dynapipe_hpc.job.job import Job
@@ -89,9 +84,8 @@ RankTrace = tuple[bytes, IterationTrace]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IterationResult(IterationNumbers):
-    """Numbers of an iteration, and requests; the type of each says how ranks combine it."""
+    """Numbers of an iteration, and a signal to stop; the type of each says how ranks combine it."""
 
-    traced_until: Annotated[int, Over.MAX] = 0  # end of the iterations of a new request
     stop_signal: Annotated[int, Over.MAX] = 0
     pass_times: Annotated[tuple[float, ...], Over.SUM] = ()
 
@@ -167,49 +161,3 @@ def _fields_of(kind: type) -> list[_Field]:
     hints = get_type_hints(kind, include_extras=True)
     # The type comes first, and `Over` last; between them are limits of what files may hold.
     return [_Field(name, get_args(hint)[0], get_args(hint)[-1]) for name, hint in hints.items()]
-
-
-NAME = "trace.request"
-_MAX_BYTES = 64
-
-
-class Traces:
-    """Choice of the iterations that are traced: the first ones, and those that requests name.
-
-    A request is a file of the run folder with a number of iterations, from the current one on. It
-    is removed when it has been read.
-    """
-
-    def __init__(self, folder: Path, n_first: int, *, is_read: bool = True) -> None:
-        """Looks into a run folder whenever `take` is called, on the rank that reads requests."""
-        self._path = folder / NAME
-        self._is_usable = is_read
-        self._until = n_first
-
-    def take(self, iteration: int) -> int:
-        """The first iteration after those of a new request; 0 if there is no request.
-
-        A request that cannot be used is reported, and does not end the run.
-        """
-        if not self._is_usable or not os.path.lexists(self._path):
-            return 0
-        try:
-            text = read_input(self._path, _MAX_BYTES).decode(errors="replace").strip()
-            if not text:  # created, but not yet written
-                return 0
-            self._path.unlink()
-        except (InputError, OSError) as error:
-            warn(f"{self._path}: {error}; requests are no longer looked for")
-            self._is_usable = False
-            return 0
-        n = int(text) if re.fullmatch(r"\+?\d{1,8}", text) else 0
-        if not n:
-            warn(f"{self._path}: {quoted(text)} is not a number of iterations; write one, as 10")
-            return 0
-        print_error(f"{NAME}: iterations {iteration} to {iteration + n - 1} are traced")
-        return iteration + n
-
-    def are_wanted(self, result: IterationResult) -> bool:
-        """Whether an iteration is traced, which all ranks know from the combined result."""
-        self._until = max(self._until, result.traced_until)
-        return result.iteration < self._until

@@ -12,12 +12,16 @@ from statistics import median
 
 from dynapipe_hpc.data.errors import RunError, escaped, warn
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.rank.devices import HostDevice, find_device, prepare_for_host
+from dynapipe_hpc.experiment.rank.devices import (
+    HostDevice,
+    RankDevice,
+    find_device,
+    prepare_for_host,
+)
 from dynapipe_hpc.experiment.run.evaluations import Evaluations, train_preferences
 from dynapipe_hpc.experiment.run.iteration import (
     IterationResult,
     RankTrace,
-    Traces,
     all_reduce_fields,
 )
 from dynapipe_hpc.experiment.run.open_run import LossHistory, OpenRun, is_complete
@@ -251,22 +255,23 @@ def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
     Training cannot continue.
     """
     host = prepare_for_host(job, experiment)
+    # Before the lock: a device that cannot be used begins no run folder.
+    with job.fail_together():
+        device = find_device(job, experiment.config)
     with locked(job, output) as lock:
         run = OpenRun(job, experiment, output, lock)
         if is_complete(run.iterations, run.history):
             job.say(run.describe_complete())
             return 0
-        stop_signal = _run(job, experiment, run, host)
+        stop_signal = _run(job, experiment, run, host, device=device)
     # The folder is free before Slurm may start the job again.
     return end_stopped(job, stop_signal) if stop_signal else 0
 
 
-def _run(job: Job, experiment: Experiment, run: OpenRun, host: HostDevice) -> int:
+def _run(
+    job: Job, experiment: Experiment, run: OpenRun, host: HostDevice, *, device: RankDevice
+) -> int:
     """Trains in a run folder; returns the signal that stopped the run, or 0."""
-    config = experiment.config
-    # Before the records: a device that cannot be used begins no run folder.
-    with job.fail_together():
-        device = find_device(job, config)
     with run.records(host.facts):
         job.say(f"attention kernels: {host.attention}")
         for line in experiment.data_lines if job.is_first else ():
@@ -324,8 +329,8 @@ def _train(job: Job, experiment: Experiment, run: OpenRun, rank: Rank) -> int:
             line := run_largest_first(rank, plans, config)
         ):
             job.say(line)
-        traces = Traces(run.output, config.report.trace_iterations, is_read=job.is_first)
-        return train(rank, plans, run.log, evaluations, checkpoints=checkpoints, traces=traces)
+        n_traced = config.report.trace_iterations
+        return train(rank, plans, run.log, evaluations, checkpoints=checkpoints, n_traced=n_traced)
 
 
 def train(
@@ -335,9 +340,11 @@ def train(
     evaluations: Evaluations,
     *,
     checkpoints: Checkpoints,
-    traces: Traces,
+    n_traced: int,
 ) -> int:
     """Executes the remaining iterations; all ranks together, the first with a log.
+
+    The first `n_traced` of the run are traced.
 
     Returns the signal that stopped the run before its end; 0 if there was none.
     """
@@ -357,7 +364,6 @@ def train(
                 raise
         own_result = replace(
             IterationResult.from_rank(taken, trace, is_first_shard=rank.is_first_shard),
-            traced_until=traces.take(iteration),
             stop_signal=int(job.stop.asked),
             pass_times=costs.pass_times(taken.plan, trace, rank.is_first_shard) if costs else (),
         )
@@ -366,7 +372,7 @@ def train(
         notes = costs.add(result.pass_times) if costs else []
         elapsed_ms = 1e3 * (time.perf_counter() - start_s)
         traced = list[RankTrace]()
-        if traces.are_wanted(result):
+        if iteration < n_traced:
             traced = job.gather((taken.data, trace))
         if log:
             log.note(iteration, notes)

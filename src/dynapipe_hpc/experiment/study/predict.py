@@ -9,7 +9,6 @@ from enum import StrEnum
 from itertools import product
 from pathlib import Path
 
-from pydantic import ValidationError
 from pydantic.dataclasses import dataclass as validated
 
 from dynapipe_hpc.architecture.placement import Placement
@@ -57,16 +56,8 @@ class Variant:
 
     def applied_to(self, config: ExperimentConfig) -> ExperimentConfig:
         """The experiment with both tables; for another number of stages layers are placed again."""
-        tables = config.model_dump(exclude_none=True, exclude={"study"})
-        tables["planner"] = self.planner.model_dump(exclude_none=True)
-        tables["cluster"] = self.cluster.model_dump()
-        if self.cluster.n_stages != config.cluster.n_stages:
-            tables["model"].pop("layers_per_stage", None)
-        try:
-            return ExperimentConfig.model_validate(tables)
-        except ValidationError as error:
-            messages = (each["msg"].removeprefix("Value error, ") for each in error.errors())
-            raise InputError("; ".join(messages)) from None
+        planner, cluster = self.planner.model_dump(exclude_none=True), self.cluster.model_dump()
+        return with_tables(config, "variant", {"planner": planner, "cluster": cluster})
 
 
 def methods_of(config: ExperimentConfig) -> list[Variant]:

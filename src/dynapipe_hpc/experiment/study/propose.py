@@ -146,7 +146,7 @@ def propose(wish: Wish, output: Path) -> Cluster:
     if output.exists():
         raise InputError(f"{output}: already exists; name another file: -o FILE.toml")
     origin = find_origin(wish.model) if wish.model is not None else None
-    whole, reasons = whole_cluster(wish), [""]
+    whole, reasons = _whole_cluster(wish), [""]
     with DatasetFile(wish.dataset) as dataset, atomic_write(output) as new:
         for uncut in _UNCUT[origin is not None]:
             text = _text(wish, dataset, origin, uncut, whole=whole, output=output)
@@ -202,7 +202,7 @@ def _with_zero(cluster: Cluster) -> Cluster:
     return cluster.model_copy(update={"zero_stage": int(cluster.n_replicas > 1)})
 
 
-def whole_cluster(wish: Wish) -> Cluster:
+def _whole_cluster(wish: Wish) -> Cluster:
     try:
         whole = Cluster.model_validate(
             {"n_replicas": wish.n_ranks, "device_memory_bytes": wish.memory}
