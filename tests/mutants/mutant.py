@@ -60,11 +60,12 @@ class Mutant:
 
 
 def of(file: str, tests: str, *changes: tuple[str, ...]) -> Iterator[Mutant]:
-    """Mutants of a source file that a file of tests notices.
+    """Mutants of a source file that a file of tests, or one test of it, notices.
 
     Every change is the old text, the new one, the mistake, and names of tests, without `test_`, of
-    which one must fail; where none is named, any.
+    which one must fail; where none is named, any. Of one test, these are its cases in brackets.
     """
+    separator = "" if "::" in tests else "::test_"
     for old, new, why, *names in changes:
-        named = tuple(f"{tests}::test_{name}" for name in names)
+        named = tuple(f"{tests}{separator}{name}" for name in names)
         yield Mutant(file, old, new, why, named or (tests,))
