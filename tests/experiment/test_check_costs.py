@@ -1,22 +1,35 @@
-"""A cost table that was measured under other circumstances than those of its use."""
+"""Cost tables beside their use: measured under other circumstances, or without halves of passes."""
 
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.examples.measured_layers import SHAPE, linear_table
+from tests.examples.measured_layers import SHAPE, linear_layer, linear_table
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.architecture.families import shape_from_values
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.experiment.checks import check_costs, configured, missing_rate
+from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.experiment.checks import (
+    check_costs,
+    configured,
+    describe_halves,
+    kinds_with_halves,
+    missing_rate,
+)
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import with_cost_table
 from dynapipe_hpc.experiment.rank.devices import circumstances, find_host_device
-from dynapipe_hpc.planner.cost.config import AnalyticTable
-from dynapipe_hpc.planner.cost.from_config import CostSource
-from dynapipe_hpc.planner.cost.table.profile_file import write_table
+from dynapipe_hpc.planner.cost.config import AnalyticConfig, AnalyticTable, ProfiledConfig
+from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts
+from dynapipe_hpc.planner.cost.table.profile_file import read_table, write_table
+from dynapipe_hpc.planner.cost.table.profile_table import (
+    LayerKey,
+    LayerProfile,
+    ProfileTable,
+    describe_table,
+)
 
 CPU = tiny_experiment(n_stages=2)
 CPU = CPU.model_copy(update={"training": CPU.training.model_copy(update={"device": "cpu"})})
@@ -96,3 +109,78 @@ def on_gpus(config: ExperimentConfig, **cluster: int) -> ExperimentConfig:
     training = config.training.model_copy(update={"device": "cuda"})
     changed = config.cluster.model_copy(update=cluster)
     return config.model_copy(update={"training": training, "cluster": changed})
+
+
+COSTS = ProfiledConfig(path=Path("c.h5"), recompute=("none", "full"))
+LAYER = linear_layer(1.0)
+HALVES = replace(LAYER, input_ms=1.5 * LAYER.forward_ms, weight_ms=LAYER.forward_ms)
+
+
+def config_of(*, split: bool, rules: tuple[str, ...] = ()) -> ExperimentConfig:
+    tables = tiny_experiment(n_stages=2).model_dump()
+    tables["model"] = SHAPE.model_dump()
+    tables["planner"]["schedule"] = {"split_backward": split, "rules": rules}
+    return ExperimentConfig.model_validate(tables)
+
+
+SPLIT, WHOLE = config_of(split=True), config_of(split=False)
+
+
+def table_of(**halves: bool) -> ProfileTable:
+    """Layers of some modes, with halves or without."""
+    layers: dict[LayerKey, LayerProfile] = {}
+    for mode, has_halves in halves.items():
+        layers |= linear_table(mode, **({"layer": HALVES} if has_halves else {})).layers
+    return replace(linear_table(), layers=layers)
+
+
+def test_layers_that_defer_have_halves_where_plans_may_split() -> None:
+    assert kinds_with_halves(SPLIT, Recompute.NONE) == {"layer", "stage"}
+    assert kinds_with_halves(SPLIT, Recompute.SELECTIVE) == {"layer", "stage"}
+    assert not kinds_with_halves(SPLIT, Recompute.FULL)
+    assert not kinds_with_halves(WHOLE, Recompute.NONE)
+    assert not kinds_with_halves(config_of(split=True, rules=("1f1b",)), Recompute.NONE)
+
+
+def test_what_was_measured_is_not_estimated() -> None:
+    measured = MeasuredCosts(COSTS, table_of(none=True, full=False))
+    assert describe_halves(measured, SPLIT) == "measured"  # with full, nothing is deferred
+    assert describe_halves(measured, WHOLE) == ""
+
+
+def test_what_was_not_measured_is_named_with_the_way_to_measure_it() -> None:
+    both = ProfiledConfig(path=Path("c.h5"), recompute=("none", "selective"))
+    costs = MeasuredCosts(both, table_of(none=True, selective=False))
+    assert describe_halves(costs, SPLIT) == (
+        "weight gradients of tensor_parallel=1/recompute=selective/layer are estimated by FLOPs, "
+        "and their split takes no time; 'dynapipe-hpc profile CONFIG -o TABLE.h5' measures both"
+    )
+    assert describe_halves(replace(costs, config=COSTS), SPLIT) == "measured"
+
+
+def test_packed_rows_matter_where_plans_may_pack() -> None:
+    table = table_of(none=True)
+    packed = LayerKey(1, "none", "layer", "packed")
+    costs = MeasuredCosts(COSTS, replace(table, layers={**table.layers, packed: LAYER}))
+    assert describe_halves(costs, SPLIT) == "measured"
+    tables = SPLIT.model_dump()
+    tables["planner"]["batch"] = {"rule": "dynamic", "layouts": ("padded", "packed")}
+    assert "layout=packed/layer" in describe_halves(costs, ExperimentConfig.model_validate(tables))
+
+
+def test_estimates_say_so() -> None:
+    assert describe_halves(AnalyticConfig(), SPLIT).startswith("estimated by FLOPs, like all costs")
+
+
+@pytest.mark.parametrize("is_measured", [False, True])
+def test_a_table_says_it_by_itself_and_for_an_experiment(tmp_path: Path, is_measured: bool) -> None:
+    path = tmp_path / "c.h5"
+    write_table(table_of(none=is_measured), path)
+    text = describe_table(read_table(path), path)
+    assert ("ms, backward passes in halves, too; " in text) == is_measured
+    assert ("\n  halves of backward passes: not measured" in text) != is_measured
+    costs = Experiment(with_cost_table(SPLIT, path)).costs
+    suits = describe_halves(costs, SPLIT)
+    assert (suits == "measured") == is_measured
+    assert suits.startswith("weight gradients of ") != is_measured
+    assert not describe_halves(costs, WHOLE)

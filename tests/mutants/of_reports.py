@@ -141,7 +141,7 @@ REPORTS = (
     *of("experiment/run/iteration.py", "tests/experiment/run/test_quiet_period.py",
         ("wait(_MAX_QUIET_S)", "wait(40 * _MAX_QUIET_S)", "nothing is planned during an evaluation",
          "threads_do_not_wait_long")),
-    *of("experiment/run/run_log.py", "tests/experiment/run/test_trackers.py",
+    *of("experiment/run/run_log.py", "tests/experiment/run/test_run_log.py",
         ("if math.isfinite(number)", "if True", "trackers get numbers that are none"),
         ("self._trackers.remove(tracker)", "pass",
          "a tracker that failed is asked again and again"),

@@ -31,7 +31,7 @@ TRAINING = (
          "a branch does not see its prompt"),
         ("index_add_(0, self.source", "index_copy_(0, self.source",
          "a prompt has the gradient of one answer")),
-    *of("experiment/reference_pass.py", "tests/experiment/test_reference_pass.py",
+    *of("experiment/reference_pass.py", "tests/experiment/test_preferences.py",
         ("header != self._header(data) or len(data)", "len(data)",
          "the reference of another model is read", "a_damaged_or_other_file_is_refused"),
         (" * _n_tokens(missing) / _n_tokens(planned)", "",
@@ -40,7 +40,7 @@ TRAINING = (
         (".any()]", ".all()]", "a reference lacks pairs of a batch begun",
          "the_time_of_a_reference_is_that_of_its_forward_passes")),
     *of("experiment/reference_pass.py",
-        "tests/experiment/test_reference_pass.py::"
+        "tests/experiment/test_preferences.py::"
         "test_where_the_folder_of_the_dataset_is_not_writable_it_is_in_the_run_folder",
         ("file=each.file.or_in_run(output)", "file=each.file",
          "pairs in a folder that is not writable cannot be trained"),
@@ -249,7 +249,7 @@ TRAINING = (
     *of("experiment/checks.py", "tests/experiment/profile/test_halves.py",
         ("{*deferring, STAGE} if", "deferring if", "what a stage takes besides has no halves",
          "both_halves_are_measured_of_every_layer_mode_and_layout_that_defers")),
-    *of("planner/from_config.py", "tests/experiment/test_split_passes.py",
+    *of("planner/from_config.py", "tests/experiment/test_check_costs.py",
         ("if layer.input_ms is None\n        and ", "if ",
          "halves that were measured are said to be estimated"),
         ("key.recompute == mode.text and ", "",
