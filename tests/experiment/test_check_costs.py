@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.examples.measured_layers import SHAPE, linear_layer, linear_table
-from tests.jobs.tiny_experiment import tiny_experiment
+from tests.jobs.tiny_experiment import tiny_experiment, with_keys
 
 from dynapipe_hpc.architecture.families import shape_from_values
 from dynapipe_hpc.data.errors import InputError
@@ -31,8 +31,7 @@ from dynapipe_hpc.planner.cost.table.profile_table import (
     describe_table,
 )
 
-CPU = tiny_experiment(n_stages=2)
-CPU = CPU.model_copy(update={"training": CPU.training.model_copy(update={"device": "cpu"})})
+CPU = with_keys(tiny_experiment(n_stages=2), training={"device": "cpu"})
 MODEL = shape_from_values(SHAPE.model_dump())
 
 
@@ -96,8 +95,7 @@ def test_gpus_whose_sums_are_estimated_at_a_processors_rate_are_a_warning(
     assert "reduction_bytes_per_ms is not set" in missing_rate(config)
     assert "at 1 GB/s" in missing_rate(config)
     rate = AnalyticTable(reduction_bytes_per_ms=1e6)
-    planner = config.planner.model_copy(update={"cost": rate})
-    assert missing_rate(config.model_copy(update={"planner": planner})) == ""
+    assert missing_rate(with_keys(config, planner={"cost": rate})) == ""
 
 
 def test_processors_and_stages_need_no_rate_of_sums() -> None:
@@ -106,9 +104,7 @@ def test_processors_and_stages_need_no_rate_of_sums() -> None:
 
 
 def on_gpus(config: ExperimentConfig, **cluster: int) -> ExperimentConfig:
-    training = config.training.model_copy(update={"device": "cuda"})
-    changed = config.cluster.model_copy(update=cluster)
-    return config.model_copy(update={"training": training, "cluster": changed})
+    return with_keys(config, training={"device": "cuda"}, cluster=cluster)
 
 
 COSTS = ProfiledConfig(path=Path("c.h5"), recompute=("none", "full"))

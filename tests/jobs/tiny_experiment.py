@@ -1,6 +1,7 @@
 """An experiment that one can build without files."""
 
 from pathlib import Path
+from typing import Any
 
 from tests.examples.tokenized import write_samples
 
@@ -31,6 +32,12 @@ def tiny_experiment(n_stages: int = 1, n_replicas: int = 1, n_shards: int = 1) -
             "training": {"iterations": 1},
         }
     )
+
+
+def with_keys(config: ExperimentConfig, **tables: dict[str, Any]) -> ExperimentConfig:
+    """The configuration with other values of keys, by table; nothing is checked."""
+    changed = {name: getattr(config, name).model_copy(update=keys) for name, keys in tables.items()}
+    return config.model_copy(update=changed)
 
 
 def write_tiny_experiment(folder: Path) -> Path:

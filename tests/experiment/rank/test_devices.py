@@ -6,7 +6,7 @@ import pytest
 import torch
 from mpi4py import MPI
 from tests.examples.kept_communicators import KINDS, check_nothing_is_kept
-from tests.jobs.tiny_experiment import tiny_experiment, tiny_t5_experiment
+from tests.jobs.tiny_experiment import tiny_experiment, tiny_t5_experiment, with_keys
 
 import dynapipe_hpc.experiment.rank.devices as host_device
 from dynapipe_hpc.data.errors import InputError
@@ -31,9 +31,7 @@ without_gpus = pytest.mark.skipif(torch.cuda.is_available(), reason="there are G
 
 
 def on(device: str) -> ExperimentConfig:
-    config = tiny_experiment()
-    training = config.training.model_copy(update={"device": device})
-    return config.model_copy(update={"training": training})
+    return with_keys(tiny_experiment(), training={"device": device})
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("auto", marks=without_gpus)])

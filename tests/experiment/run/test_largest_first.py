@@ -10,7 +10,7 @@ import torch
 from mpi4py import MPI
 from tests.examples.local_plan_store import LocalPlanStore
 from tests.examples.tokenized import write_samples
-from tests.jobs.tiny_experiment import tiny_experiment
+from tests.jobs.tiny_experiment import tiny_experiment, with_keys
 
 import dynapipe_hpc.experiment.run.rank as largest_first
 from dynapipe_hpc.data.errors import RunError
@@ -116,7 +116,5 @@ def test_a_lack_of_memory_names_sample_shape_and_key(tmp_path: Path, error: Exce
 def test_gpus_begin_with_it_and_others_if_asked(
     choice: Literal["auto", "on", "off"], on_gpus: bool, is_run: bool
 ) -> None:
-    config = tiny_experiment()
-    executor = config.executor.model_copy(update={"largest_first": choice})
-    config = config.model_copy(update={"executor": executor})
+    config = with_keys(tiny_experiment(), executor={"largest_first": choice})
     assert runs_largest_first(config, on_gpus=on_gpus) is is_run

@@ -10,7 +10,7 @@ import pytest
 from tests.examples.example_plans import rows_of
 from tests.examples.example_runs import example_plans, example_traces
 from tests.examples.linear_cost import linear_cost
-from tests.jobs.tiny_experiment import tiny_experiment
+from tests.jobs.tiny_experiment import tiny_experiment, with_keys
 
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import Layout, PaddedRows, Recompute
@@ -35,10 +35,7 @@ LOOK_AHEAD = 3
 @pytest.fixture(scope="module")
 def experiment() -> Experiment:
     """Two stages, without a dataset."""
-    config = tiny_experiment(n_stages=2)
-    config = config.model_copy(
-        update={"store": config.store.model_copy(update={"look_ahead": LOOK_AHEAD})}
-    )
+    config = with_keys(tiny_experiment(n_stages=2), store={"look_ahead": LOOK_AHEAD})
     experiment = Experiment(config)
     experiment.planner = Planner.from_config(
         config.planner,

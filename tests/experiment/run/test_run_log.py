@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.examples.example_runs import example_plans, example_traces, iteration_result, record
-from tests.jobs.tiny_experiment import tiny_experiment
+from tests.jobs.tiny_experiment import tiny_experiment, with_keys
 
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.errors import InputError, RunError
@@ -30,10 +30,8 @@ Output = pytest.CaptureFixture[str]
 
 
 def trained_for(iterations: int, decay: int | None = None) -> ExperimentConfig:
-    config = tiny_experiment()
-    changes = {"iterations": iterations, "decay_iterations": decay}
-    training = config.training.model_copy(update=changes)
-    return config.model_copy(update={"training": training})
+    training = {"iterations": iterations, "decay_iterations": decay}
+    return with_keys(tiny_experiment(), training=training)
 
 
 def log_in(
@@ -80,9 +78,7 @@ def test_a_learning_rate_that_is_rewound_is_told(tmp_path: Path, capsys: Output)
 def test_settings_of_updates_that_change_are_told(
     key: str, value: object, note: str, tmp_path: Path, capsys: Output
 ) -> None:
-    config = trained_for(20, decay=10)
-    training = config.training.model_copy(update={key: value})
-    config = config.model_copy(update={"training": training})
+    config = with_keys(trained_for(20, decay=10), training={key: value})
     out = continued_text(tmp_path / "run", config, capsys)
     assert out.endswith(f"run: continues after 10 iterations; {note}\n")
 

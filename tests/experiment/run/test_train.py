@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 from tests.examples.tokenized import write_samples
-from tests.jobs.tiny_experiment import tiny_experiment
+from tests.jobs.tiny_experiment import tiny_experiment, with_keys
 
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.config import EvaluationConfig, ExperimentConfig
@@ -84,9 +84,8 @@ class Losses(Evaluations):
     """Evaluations whose results are known: losses, or the signal that interrupts."""
 
     def __init__(self, history: LossHistory, results: Mapping[int, float | int]) -> None:
-        training = tiny_experiment().training.model_copy(update={"iterations": 6})
-        changes = {"evaluation": TABLE, "training": training}
-        config = tiny_experiment().model_copy(update=changes)
+        config = with_keys(tiny_experiment(), training={"iterations": 6})
+        config = config.model_copy(update={"evaluation": TABLE})
         experiment = cast(Any, SimpleNamespace(config=config, evaluation=None))
         super().__init__(cast(Any, None), experiment, history=history, log=None)
         self.results = results
