@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from tests.bad_input.changes import be_a_folder, be_a_link_to_itself, be_missing
 from tests.bad_input.good import LINE, PREPROCESS
-from tests.bad_input.oracle import assert_refused
-from tests.bad_input.worker import Worker
+from tests.bad_input.worker import Worker, assert_refused
 
 GOOD = LINE.encode()
 # The second line of in.jsonl, and what the message has to say of it.

@@ -14,8 +14,7 @@ from tests.bad_input.good import (
     WITH_TOKENIZER,
     WITH_VOCABULARY,
 )
-from tests.bad_input.oracle import assert_refused, listing
-from tests.bad_input.worker import Worker
+from tests.bad_input.worker import Worker, assert_refused, listing
 
 
 def with_entries(**changes: Any) -> Change:

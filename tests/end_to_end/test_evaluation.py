@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.jobs.command_line import call, columns
-from tests.jobs.job_files import ONE_REPLICA, Tables, write_job_files
+from tests.jobs.command_line import ONE_REPLICA, Tables, call, columns, write_job_files
 from tests.jobs.real_job import RUN, real_job
 from tests.oracles.plain_run import PlainRun
 

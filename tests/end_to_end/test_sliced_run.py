@@ -4,8 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.jobs.command_line import call, call_all, columns, finish
-from tests.jobs.job_files import Tables, write_config
+from tests.jobs.command_line import Tables, call, call_all, columns, finish, write_config
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -1,15 +1,21 @@
 """A cost model that one can compute by hand."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.baselines.config import (
+    DensePackingConfig,
+    NaivePaddingConfig,
+    TokenBudgetConfig,
+)
 from dynapipe_hpc.planner.batch.price_windows import PADDED_ONLY, price_windows
 from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
+from dynapipe_hpc.planner.choose.choice import Choice, Chooser
 from dynapipe_hpc.planner.cost.cost_model import (
     CostModel,
     FloatArray,
@@ -124,3 +130,29 @@ def split_samples(
         samples, cost, cluster, layouts, token_multiple=token_multiple, may_bundle=True
     )
     return table.microbatches_of(table.split(cluster.n_replicas))
+
+
+def naive(rows: int) -> NaivePaddingConfig:
+    """Naive padding."""
+    return NaivePaddingConfig(rule="naive_padding", rows_per_microbatch=rows)
+
+
+def dense(row_tokens: int, rows: int) -> DensePackingConfig:
+    """Dense packing."""
+    return DensePackingConfig(rule="dense_packing", row_tokens=row_tokens, rows_per_microbatch=rows)
+
+
+def budget(tokens: int) -> TokenBudgetConfig:
+    """A token budget."""
+    return TokenBudgetConfig(rule="token_budget", tokens_per_microbatch=tokens)
+
+
+@dataclass(frozen=True)
+class EveryChooser:
+    """The plans of several choosers."""
+
+    choosers: Sequence[Chooser]
+
+    def choose(self, samples: Sequence[Sample]) -> Choice:
+        """All that they tried."""
+        return Choice(tuple(t for each in self.choosers for t in each.choose(samples).tried))

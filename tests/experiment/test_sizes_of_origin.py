@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.experiment.test_load import COMPLETE
-from tests.jobs.refused_packages import run_without
+from tests.jobs.command_line import run_without
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.load import load_config

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 from mpi4py import MPI
-from tests.examples.collective_promises import check_collectives
+from tests.examples.transports import check_collectives
 from torch import Tensor, nn
 
 from dynapipe_hpc.executor.transport import mpi

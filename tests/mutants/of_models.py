@@ -316,7 +316,7 @@ MODELS = (
         ("if shape.divides_outputs else 1.0", "", "every head is scaled", "[1-unscaled]"),
         ("(distances > 0, -math.inf)", "(distances > 1, -math.inf)",
          "the decoder looks ahead by one")),
-    *of("models/dropout.py", "tests/models/test_dropout.py",
+    *of("models/dropout.py", "tests/models/test_decoder.py",
         ("    if iteration is None:\n        return None\n", "    iteration = iteration or 0\n",
          "validation drops, too", "there_is_none_outside_training"),
         ("_hash_32(columns + first_column)", "_hash_32(columns)", "shards drop the same columns"),

@@ -506,7 +506,7 @@ PLAN = (
         ("(2 * self.input_tokens + self.rejected_tokens)",
          "(2 * self.target_tokens + self.rejected_tokens)", "answers see each other",
          "windows_cost_what_their_rows_do")),
-    *of("planner/schedule/schedule_rule.py", "tests/planner/schedule/test_simulate.py",
+    *of("planner/schedule/schedule_rule.py", "tests/planner/schedule/test_rules.py",
         ("link.full_duplex", "True", "transfers of both directions never wait for each other",
          "the_kernel_agrees_with_a_clock")),
     *of("planner/cost/model_state.py", "tests/planner/cost/test_analytic.py",

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.examples.baselines import EveryChooser, budget, dense, naive
 from tests.examples.equal_shares import equal_shares, rows_only
-from tests.examples.linear_cost import linear_cost, samples_of
+from tests.examples.linear_cost import EveryChooser, budget, dense, linear_cost, naive, samples_of
 from tests.examples.measured_layers import SHAPE, T5_SHAPE, linear_t5_table, linear_table
 
 from dynapipe_hpc.architecture.model_shape import ModelShape

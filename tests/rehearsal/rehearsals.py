@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from tests.jobs.job_files import Tables
+from tests.jobs.command_line import Tables
 
 BASE: Tables = {
     "model": {

@@ -17,8 +17,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tests.jobs.command_line import BIN, ROOT
-from tests.jobs.job_files import write_job_files
+from tests.jobs.command_line import BIN, ROOT, write_job_files
 from tests.rehearsal.mistakes import ENDS_WITH_AN_ERROR, MISTAKES
 from tests.rehearsal.rehearsals import REHEARSALS, Rehearsal
 

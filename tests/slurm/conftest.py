@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.jobs.job_files import write_job_files
+from tests.jobs.command_line import write_job_files
 from tests.jobs.mpi_implementations import HOW_TO_GET_MPICH, LIBRARY, MPICH, OPEN_MPI
 from tests.slurm.cluster import Cluster, missing
 

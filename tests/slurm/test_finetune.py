@@ -5,8 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.slurm.cluster import Cluster
-from tests.slurm.jobs import SCRIPTS, submit
+from tests.slurm.cluster import SCRIPTS, Cluster, submit
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
 

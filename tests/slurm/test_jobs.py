@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.jobs.command_line import call
-from tests.slurm.cluster import Cluster
-from tests.slurm.jobs import ENDED, SCRIPTS, BatchJob, submit
+from tests.slurm.cluster import ENDED, SCRIPTS, BatchJob, Cluster, submit
 
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.planner.cost.table.profile_file import read_table

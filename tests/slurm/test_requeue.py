@@ -4,8 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.slurm.cluster import Cluster
-from tests.slurm.jobs import SCRIPTS, BatchJob, submit
+from tests.slurm.cluster import SCRIPTS, BatchJob, Cluster, submit
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
 

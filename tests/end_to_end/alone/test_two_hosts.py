@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.jobs import command_line
-from tests.jobs.command_line import BIN
-from tests.jobs.job_files import write_job_files
+from tests.jobs.command_line import BIN, write_job_files
 from tests.jobs.light_job import LIMIT_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 import torch
-from tests.examples.gloo_ends import gloo_ends
 from tests.examples.planned_iteration import planned_iteration
 from tests.examples.training_case import SHAPE
+from tests.examples.transports import gloo_ends
 from torch import Tensor, distributed
 from torch.distributed import ProcessGroup
 from torch.testing._internal.distributed.fake_pg import FakeStore

@@ -9,10 +9,9 @@ from typing import Any, cast
 
 import pytest
 from mpi4py import MPI
-from tests.examples.baselines import budget
 from tests.examples.equal_shares import rows_only
 from tests.examples.example_runs import example_plans
-from tests.examples.linear_cost import linear_cost, samples_of
+from tests.examples.linear_cost import budget, linear_cost, samples_of
 from tests.examples.local_plan_store import LocalPlanStore
 from tests.jobs.tiny_experiment import tiny_experiment
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.examples.baselines import naive
+from tests.examples.linear_cost import naive
 from tests.examples.measured_layers import SHAPE, linear_table
 from tests.jobs.tiny_experiment import tiny_experiment
 
