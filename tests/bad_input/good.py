@@ -71,15 +71,8 @@ INSPECT_TABLE = ("inspect", "table.h5")
 IMPORT = ("profile", "config.toml", "--from-csv", "p.csv", "-o", "out.h5")
 REPORT = ("report", "run", "-o", "out.html")
 TRAIN = (
-    *("run", "config.toml", "-o", "trained"),
-    *(
-        "--set",
-        "cluster.n_stages=1",
-        "--set",
-        "checkpoint.every=3",
-        "--set",
-        "checkpoint.keep_last=1",
-    ),
+    *("run", "config.toml", "-o", "trained", "--set", "cluster.n_stages=1"),
+    *("--set", "checkpoint.every=3", "--set", "checkpoint.keep_last=1"),
 )
 GO_ON = (*TRAIN, "--set", "training.iterations=4")
 

@@ -97,18 +97,8 @@ SPECIAL = [
     *("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
 ]
 WORDS = [
-    "Hello",
-    " world",
-    "\n",
-    "\n\n",
-    "  ",
-    "é",
-    "日本",
-    "🙂",
-    "x" * 9,
-    ".",
-    " [INST]",
-    "{{ a }}",
+    *("Hello", " world", "\n", "\n\n", "  ", "é"),
+    *("日本", "🙂", "x" * 9, ".", " [INST]", "{{ a }}"),
 ]
 
 

@@ -14,24 +14,10 @@ from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.training.checkpoint.folder import Description
 from dynapipe_hpc.training.counters import Counters
 
-GPT2 = {
-    "model_type": "gpt2",
-    "n_layer": 6,
-    "n_embd": 24,
-    "n_head": 3,
-    "vocab_size": 301,
-    "n_positions": 80,
-    "layer_norm_epsilon": 1e-4,
-}
-T5 = {
-    "model_type": "t5",
-    "num_layers": 2,
-    "d_model": 24,
-    "num_heads": 3,
-    "d_kv": 7,
-    "d_ff": 50,
-    "vocab_size": 301,
-}
+GPT2 = {"model_type": "gpt2", "n_layer": 6, "n_embd": 24, "n_head": 3}
+GPT2 |= {"vocab_size": 301, "n_positions": 80, "layer_norm_epsilon": 1e-4}
+T5 = {"model_type": "t5", "num_layers": 2, "d_model": 24, "num_heads": 3}
+T5 |= {"d_kv": 7, "d_ff": 50, "vocab_size": 301}
 COMMAND = "from dynapipe_hpc.cli.main import main; sys.exit(main(sys.argv[1:]))"
 
 

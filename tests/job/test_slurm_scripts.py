@@ -85,14 +85,8 @@ def test_variants_are_read_as_people_write_them(
 
 
 CHAIN = (
-    SCRIPTS / "chain.sh",
-    "c.toml",
-    "d.h5",
-    "t.h5",
-    "runs/my run",
-    "--tokenizer",
-    "t.json",
-    "a",
+    *(SCRIPTS / "chain.sh", "c.toml", "d.h5", "t.h5", "runs/my run"),
+    *("--tokenizer", "t.json", "a"),
 )
 
 

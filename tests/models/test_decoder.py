@@ -115,10 +115,7 @@ def test_gradients_are_the_sum_of_those_of_documents_alone(
 
 
 def initial(
-    shape: DecoderShape = SHAPE,
-    layers: range = range(4),
-    *,
-    seed: int = 3,
+    shape: DecoderShape = SHAPE, layers: range = range(4), *, seed: int = 3
 ) -> DecoderStage:
     first, last = layers.start == 0, layers.stop == shape.n_layers
     return DecoderStage(shape, layers, first=first, last=last, seed=seed, dtype=torch.float64)

@@ -132,11 +132,7 @@ CLUSTER = Cluster(n_stages=3, device_memory_bytes=1)
 PACKED = packed(SAMPLES, fill=3)
 every_batch = pytest.mark.parametrize(
     ("shape", "batch"),
-    [
-        (SHAPE, padded(SAMPLES)),
-        (SHAPE, PACKED),
-        (T5_SHAPE, padded(SAMPLES, T5_SHAPE)),
-    ],
+    [(SHAPE, padded(SAMPLES)), (SHAPE, PACKED), (T5_SHAPE, padded(SAMPLES, T5_SHAPE))],
     ids=["gpt", "gpt, packed", "t5"],
 )
 every_stage = pytest.mark.parametrize("stage", [0, 1, 2])

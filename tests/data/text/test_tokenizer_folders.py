@@ -21,19 +21,8 @@ from dynapipe_hpc.data.text.tokenizers import Tokenizer, load_tokenizer
 TEXT = ["Hello world, hello you", "a b  c", "né 日本 🐟", "user assistant system"] * 9
 SPECIAL = ["<unk>", "<s>", "</s>", "<pad>", "[CLS]", "[SEP]", "[MASK]", "[UNK]", "[PAD]"]
 PIECES = [
-    *SPECIAL[:5],
-    "<new>",
-    "<im>",
-    " ",
-    "  ",
-    "Hello",
-    "hello",
-    "né",
-    "日本",
-    "🐟",
-    "龘",
-    "x",
-    "\n",
+    *(*SPECIAL[:5], "<new>", "<im>", " ", "  ", "Hello", "hello"),
+    *("né", "日本", "🐟", "龘", "x", "\n"),
 ]
 Write = Callable[[Path], None]
 
