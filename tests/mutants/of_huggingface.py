@@ -85,7 +85,7 @@ HUGGINGFACE = (
         ("values | (read_object(tokens) if tokens.exists() else {})", "values",
          "config.json has none of the tokens that begin and end samples",
          "logits_are_those_of_transformers_before_and_after[gpt2]")),
-    *of("experiment/load.py", "tests/experiment/test_sizes_of_origin.py",
+    *of("experiment/load.py", "tests/experiment/test_check_tokenizer.py",
         ("    if origin.shape.lora is not None:\n", "    if False:\n",
          "a run begins with adapters as if they were a model",
          "the_way_to_begin_with_adapters_is_named"),

@@ -3,7 +3,7 @@
 from tests.mutants.mutant import of
 
 MODEL_FOLDERS = (
-    *of("training/huggingface/tensors.py", "tests/training/huggingface/test_files_of_models.py",
+    *of("training/huggingface/tensors.py", "tests/training/huggingface/test_import_export.py",
         ("if single in shards or not single.exists():", "if shards:",
          "an index that was left behind is followed"),
         ("    if all(shard.exists() for shard in shards):\n", "    if not shards:\n",
@@ -16,14 +16,14 @@ MODEL_FOLDERS = (
          "of tied tensors the last one counts, and none is compared",
          "copies_that_differ_are_refused_where_they_are_compared")),
     *of("training/huggingface/describe_model.py",
-        "tests/training/huggingface/test_files_of_models.py",
+        "tests/training/huggingface/test_import_export.py",
         ("                stored_tensors(origin.folder)", "                str(origin.folder)",
          "a file that was not fetched completely is described")),
-    *of("training/huggingface/origin.py", "tests/training/huggingface/test_files_of_models.py",
+    *of("training/huggingface/origin.py", "tests/training/huggingface/test_import_export.py",
         ("if (path / ADAPTER_CONFIG).exists():", "if not path.exists():",
          "an adapter beside a model is passed over")),
     *of("training/huggingface/read_weights.py",
-        "tests/training/huggingface/test_files_of_models.py",
+        "tests/training/huggingface/test_import_export.py",
         ("if not torch.stack(values.aminmax()).isfinite().all():", "if values.isinf().any():",
          "weights may be NaN")),
     *of("training/huggingface/t5.py", "tests/training/huggingface/test_settings_of_models.py",
