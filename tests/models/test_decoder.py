@@ -114,11 +114,9 @@ def test_gradients_are_the_sum_of_those_of_documents_alone(
         torch.testing.assert_close(weight.grad, expected[name].grad, rtol=1e-11, atol=1e-12)
 
 
-def initial(
-    shape: DecoderShape = SHAPE, layers: range = range(4), *, seed: int = 3
-) -> DecoderStage:
+def initial(shape: DecoderShape, layers: range = range(4)) -> DecoderStage:
     first, last = layers.start == 0, layers.stop == shape.n_layers
-    return DecoderStage(shape, layers, first=first, last=last, seed=seed, dtype=torch.float64)
+    return DecoderStage(shape, layers, first=first, last=last, seed=3, dtype=torch.float64)
 
 
 @every_shape
@@ -145,19 +143,6 @@ def test_the_last_stage_of_a_tied_model_holds_the_vectors_of_tokens_and_no_posit
         "head.norm.bias",
     ]
     assert first & last == {"embedding.tokens.weight"}
-
-
-def test_another_seed_gives_other_weights() -> None:
-    one, other = (initial(seed=seed).state_dict()["embedding.tokens.weight"] for seed in (1, 2))
-    assert not torch.equal(one, other)
-
-
-def test_no_two_matrices_start_alike_and_the_residual_ones_are_smaller() -> None:
-    weights = {n: p for n, p in initial().named_parameters() if p.ndim == 2}
-    assert len({float(p[0, 0].detach()) for p in weights.values()}) == len(weights)
-    for name, weight in weights.items():
-        deviation = 0.02 / 8**0.5 if name.endswith("output.weight") else 0.02
-        assert weight.std().item() == pytest.approx(deviation, rel=0.2), name
 
 
 def test_positions_begin_anew_in_every_document() -> None:
