@@ -1,5 +1,3 @@
-"""Shapes of models and their placement."""
-
 import pytest
 from tests.examples.training_case import SHAPE
 

@@ -18,19 +18,15 @@ def be(content: bytes | str) -> Change:
 
 
 def be_missing(path: Path) -> None:
-    """No such file."""
     path.unlink()
 
 
 def be_a_folder(path: Path) -> None:
-    """A folder of the name."""
     path.unlink()
     path.mkdir()
 
 
 def be_a_link(target: str) -> Change:
-    """A link in place of the file."""
-
     def change(path: Path) -> None:
         path.unlink()
         path.symlink_to(target or path.name)
@@ -120,7 +116,6 @@ def replaced(name: str, values: Any, **options: Any) -> Change:
 
 
 def deleted(name: str) -> Change:
-    """A dataset or group less."""
     return in_place_of(name, lambda _: None)
 
 
@@ -162,5 +157,4 @@ def moved_behind(name: str, link: Any) -> Change:
 
 
 def linked(name: str, link: Any) -> Change:
-    """A link in place of a dataset."""
     return in_place_of(name, lambda file: file.__setitem__(name, link))

@@ -78,7 +78,6 @@ GO_ON = (*TRAIN, "--set", "training.iterations=4")
 
 
 def write_good(folder: Path) -> Path:
-    """Writes one of each; every command above works on them."""
     texts = {
         "config.toml": CONFIG,
         "profiled.toml": PROFILED,

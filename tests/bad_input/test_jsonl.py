@@ -1,5 +1,3 @@
-"""Text to preprocess that cannot be used."""
-
 import bz2
 import gzip
 import lzma

@@ -1,5 +1,3 @@
-"""Tokenizers that cannot be used."""
-
 import json
 from pathlib import Path
 from typing import Any

@@ -30,8 +30,6 @@ def environment() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """End of a verb."""
-
     exit_code: int
     stdout: str
     stderr: str
@@ -47,7 +45,6 @@ class Worker:
     _process: "subprocess.Popen[str] | None" = field(default=None)
 
     def call(self, folder: Path, arguments: Sequence[str]) -> Ended:
-        """Runs a verb in a folder."""
         process = self._running()
         assert process.stdin is not None
         assert process.stdout is not None

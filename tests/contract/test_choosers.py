@@ -1,5 +1,3 @@
-"""Contract of every chooser, see `Chooser`."""
-
 from collections.abc import Callable
 
 import pytest

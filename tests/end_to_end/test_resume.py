@@ -37,7 +37,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def call(folder: Path, output: str, *settings: str) -> "subprocess.CompletedProcess[str]":
-    """A run of two ranks."""
     return command_line.complete(folder, 2, *words_of(output, *settings))
 
 

@@ -74,6 +74,5 @@ def test_a_sample_that_fits_as_slices_only_trains_as_with_more_memory(folder: Pa
 
 
 def evaluated_losses(run: Path) -> list[float]:
-    """The loss of every evaluation of a run."""
     lines = (run / "evaluations.jsonl").read_text().splitlines()
     return [json.loads(line)["loss"] for line in lines]

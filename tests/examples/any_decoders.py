@@ -39,8 +39,6 @@ _ROPE = {"rope_type": "default", "rope_theta": 50.0}
 
 
 class Decoder(NamedTuple):
-    """A type of models."""
-
     name: str
     settings: Mapping[str, Any]
     model_type: str | None = None
@@ -48,7 +46,6 @@ class Decoder(NamedTuple):
 
     @property
     def module(self) -> str:
-        """Name of the module in `transformers.models`."""
         return self.model_type or self.name.lower()
 
 
@@ -131,7 +128,6 @@ def random_decoder(name: str, **settings: Any) -> Any:
 
 
 def saved_decoder(name: str, folder: Path, **settings: Any) -> Any:
-    """A random model, and a folder with it."""
     model = random_decoder(name, **settings)
     model.save_pretrained(folder)
     return model

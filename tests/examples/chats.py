@@ -70,7 +70,6 @@ def refusal(
     turns: Turns = Turns.EACH,
     record_format: RecordFormat = RecordFormat.MESSAGES,
 ) -> str:
-    """Reason for which a record is refused."""
     made = tokenized([record], template, turns, record_format)
     assert not made.block.tasks
     [bad] = made.bad

@@ -132,7 +132,6 @@ def random_model(name: str) -> Any:
 
 
 def saved_model(name: str, folder: Path, dtype: torch.dtype = torch.float32) -> Any:
-    """A random model, and a folder with it."""
     model = random_model(name).to(dtype)
     model.save_pretrained(folder)
     return model

@@ -59,8 +59,6 @@ def linear_cost(
 def linear_price(
     launch_ms: tuple[float, ...], token_ms: tuple[float, ...], token_bytes: float, longest_row: int
 ) -> Price:
-    """See `linear_cost`."""
-
     def price(
         shapes: Shapes, _: Layout, recompute: Recompute, out: FloatArray | None
     ) -> StageCosts:
@@ -133,26 +131,20 @@ def split_samples(
 
 
 def naive(rows: int) -> NaivePaddingConfig:
-    """Naive padding."""
     return NaivePaddingConfig(rule="naive_padding", rows_per_microbatch=rows)
 
 
 def dense(row_tokens: int, rows: int) -> DensePackingConfig:
-    """Dense packing."""
     return DensePackingConfig(rule="dense_packing", row_tokens=row_tokens, rows_per_microbatch=rows)
 
 
 def budget(tokens: int) -> TokenBudgetConfig:
-    """A token budget."""
     return TokenBudgetConfig(rule="token_budget", tokens_per_microbatch=tokens)
 
 
 @dataclass(frozen=True)
 class EveryChooser:
-    """The plans of several choosers."""
-
     choosers: Sequence[Chooser]
 
     def choose(self, samples: Sequence[Sample]) -> Choice:
-        """All that they tried."""
         return Choice(tuple(t for each in self.choosers for t in each.choose(samples).tried))

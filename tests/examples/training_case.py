@@ -90,7 +90,6 @@ UNEVEN_T5_SHAPE = T5_SHAPE.model_copy(update={"n_heads": 6, "vocab_size": 31})
 
 
 def name_of(shape: ModelShape) -> str:
-    """Name of a shape in tests."""
     gated = isinstance(shape, T5Shape) and shape.gated
     tied = shape.tied_head and not isinstance(shape, T5Shape)
     options = {"tied": tied, "gated": gated, "lora": shape.lora}
@@ -126,7 +125,6 @@ def random_samples(seed: int, n: int = 15) -> list[Sample]:
 
 
 def padded(samples: Sequence[Sample], shape: ModelShape = SHAPE) -> PaddedRows:
-    """One sample per row."""
     ids = tuple(s.sample_id for s in samples)
     if not shape.has_target_rows:
         return PaddedRows(ids, max(s.tokens for s in samples))
@@ -193,7 +191,6 @@ def random_split(
 
 
 def over_replicas(microbatches: Sequence[MicroBatch], n_replicas: int) -> list[list[MicroBatch]]:
-    """Deals micro-batches out in turn."""
     return [list(microbatches[replica::n_replicas]) for replica in range(n_replicas)]
 
 

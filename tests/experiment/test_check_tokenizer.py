@@ -38,7 +38,6 @@ def model(tmp_path: Path) -> Path:
 
 
 def preprocessed(folder: Path, *options: str) -> Path:
-    """A dataset in a folder."""
     lines = [json.dumps({"inputs": "word word", "targets": "word"})] * 20
     (folder / "corpus.jsonl").write_text("\n".join(lines))
     output = folder / "corpus.h5"

@@ -65,7 +65,6 @@ def run_page(page: str, python: Path, folder: Path, environment: dict[str, str])
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this checkout."""
     folder = tmp_path_factory.mktemp("wheel")
     build = ["wheel", "--no-deps", "--no-build-isolation", BUILD_FOLDER, "--wheel-dir"]
     subprocess.run([*PIP, *build, str(folder), str(ROOT)], check=True)
@@ -131,7 +130,6 @@ assert not loaded & {"torch", "mpi4py", "h5py", "matplotlib"}, loaded
 
 
 def brought_by(extra: str) -> set[str]:
-    """Names of what pip installs for an extra of this project."""
     brought = set()
     for each in PROJECT["optional-dependencies"][extra]:
         name, _, rest = each.partition("[")
@@ -144,7 +142,6 @@ def brought_by(extra: str) -> set[str]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with a dataset, its configuration and a file of lengths."""
     (tmp_path / "lengths.json").write_text(json.dumps({"batches": [[5, 32, 9, 17]]}))
     return write_tiny_experiment(tmp_path)
 

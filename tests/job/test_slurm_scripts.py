@@ -91,7 +91,6 @@ CHAIN = (
 
 
 def jobs(folder: Path) -> list[list[str]]:
-    """Arguments of every submitted job."""
     of_jobs = (folder / "submitted").read_text().removesuffix("\n\n").split("\n\n")
     return [job.split("\n") for job in of_jobs]
 

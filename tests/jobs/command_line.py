@@ -45,7 +45,6 @@ def _environment() -> dict[str, str]:
 def finish(
     folder: Path, n_ranks: int | None, *arguments: str, limit_s: float = 250
 ) -> "subprocess.CompletedProcess[str]":
-    """As `start`, to the end."""
     return _ended(start(folder, n_ranks, *arguments), limit_s)
 
 

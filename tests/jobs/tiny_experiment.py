@@ -1,5 +1,3 @@
-"""An experiment that one can build without files."""
-
 from pathlib import Path
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""Profiling on as many ranks as a run has."""
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -32,12 +32,10 @@ class Mutant:
 
     @property
     def path(self) -> Path:
-        """The source file."""
         return SOURCES / self.file
 
     @property
     def module(self) -> str:
-        """The module that the file is imported as."""
         return ".".join(("dynapipe_hpc", *Path(self.file).with_suffix("").parts))
 
     def changed_source(self) -> str:
@@ -55,7 +53,6 @@ class Mutant:
         return source.replace(self.old, self.new)
 
     def __str__(self) -> str:
-        """File and mistake."""
         return f"{self.file}: {self.why}"
 
 

@@ -1,5 +1,3 @@
-"""Mistakes in decoders of `transformers`, which are trained by their own layers."""
-
 from tests.mutants.mutant import of
 
 ANY_DECODER = (

@@ -1,5 +1,3 @@
-"""Mistakes in what families of models say of themselves."""
-
 from tests.mutants.mutant import of
 
 ARCHITECTURES = (

@@ -1,5 +1,3 @@
-"""Mistakes in the ways to plan that the method is compared with."""
-
 from tests.mutants.mutant import of
 
 BASELINES = (

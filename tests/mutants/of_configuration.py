@@ -1,5 +1,3 @@
-"""Mistakes in what is said of configuration keys."""
-
 from tests.mutants.mutant import of
 
 CONFIGURATION = (

@@ -1,5 +1,3 @@
-"""Mistakes in what becomes of text, in samples and batches, and in which tokens are trained."""
-
 from tests.mutants.mutant import of
 
 DATA = (

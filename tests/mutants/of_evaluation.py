@@ -1,5 +1,3 @@
-"""Mistakes in evaluations and in what follows from them."""
-
 from tests.mutants.mutant import of
 
 EVALUATION = (

@@ -1,5 +1,3 @@
-"""Mistakes in what is read from, and written as, models of Hugging Face."""
-
 from tests.mutants.mutant import of
 
 HUGGINGFACE = (

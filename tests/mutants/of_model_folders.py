@@ -1,5 +1,3 @@
-"""Mistakes in what folders of models mean, and in what goes with them."""
-
 from tests.mutants.mutant import of
 
 MODEL_FOLDERS = (

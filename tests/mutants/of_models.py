@@ -1,5 +1,3 @@
-"""Mistakes in models and in what is laid out for them."""
-
 from tests.mutants.mutant import of
 
 MODELS = (

@@ -1,5 +1,3 @@
-"""Mistakes in costs that a run corrects."""
-
 from tests.mutants.mutant import of
 
 ONLINE = (

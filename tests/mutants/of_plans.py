@@ -1,5 +1,3 @@
-"""Mistakes in plans, their execution, transfers, and the memory that they are made for."""
-
 from tests.mutants.mutant import of
 
 PLAN = (

@@ -1,5 +1,3 @@
-"""Mistakes in reports and in what they are made from."""
-
 from tests.mutants.mutant import of
 
 REPORTS = (

@@ -1,5 +1,3 @@
-"""Mistakes in the plan store."""
-
 from tests.mutants.mutant import of
 
 STORE = (

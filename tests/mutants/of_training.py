@@ -1,5 +1,3 @@
-"""Mistakes in losses, optimizers, checkpoints, profiles and the memory that is counted."""
-
 from tests.mutants.mutant import of
 
 TRAINING = (

@@ -37,7 +37,6 @@ def pythons() -> tuple[int, int]:
 
 
 def brought(extra: str) -> set[str]:
-    """Extras that an extra brings."""
     inner = [
         re.fullmatch(r"dynapipe-hpc\[(.*)\]", r) for r in PROJECT["optional-dependencies"][extra]
     ]
@@ -165,7 +164,6 @@ def sections(text: str) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def definition() -> dict[str, str]:
-    """Sections of the definition."""
     return sections((RECIPES / "apptainer" / "dynapipe-hpc.def").read_text())
 
 

@@ -1,5 +1,3 @@
-"""Rules that the check of plans keeps."""
-
 import re
 from collections.abc import Sequence
 from dataclasses import replace

@@ -137,7 +137,6 @@ def start(
 def merged(
     each: Rehearsal, folder: Path, ended: "subprocess.CompletedProcess[str]"
 ) -> dict[str, Any]:
-    """The reports of all ranks as one."""
     reports = [json.loads(path.read_text()) for path in sorted((folder / "reports").iterdir())]
     shown: dict[str, list[str]] = {}
     for report in reports:

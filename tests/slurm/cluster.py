@@ -82,8 +82,6 @@ def missing() -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A controller and its nodes."""
-
     folder: Path
     nodes: tuple[str, ...]
 
@@ -100,7 +98,6 @@ class Cluster:
         ).stdout
 
     def start(self) -> None:
-        """Starts all daemons and waits for the nodes."""
         self._configure()
         munge = {
             "socket": "munge.socket",
@@ -117,7 +114,6 @@ class Cluster:
         self.await_nodes()
 
     def start_node(self, name: str) -> None:
-        """Starts the daemon of a node."""
         script = _ON_A_NODE.format(name=name, folder=self.folder)
         self._run("unshare", "--uts", "--mount", "sh", "-ec", script)
 
@@ -137,14 +133,12 @@ class Cluster:
         return found
 
     def end_jobs(self) -> None:
-        """Ends all jobs and waits for their processes to be gone."""
         self.call("scancel", "--user=root")
         ended_by = time.monotonic() + END_WITHIN_S
         while self.processes() and time.monotonic() < ended_by:
             time.sleep(0.1)
 
     def stop(self) -> None:
-        """Ends jobs and daemons."""
         with suppress(subprocess.SubprocessError):
             self.end_jobs()
         kill(self.processes())
@@ -192,7 +186,6 @@ class Cluster:
             )
 
     def await_nodes(self) -> None:
-        """Waits until all nodes are there and have nothing to do."""
         deadline = time.monotonic() + READY_WITHIN_S
         while self.call("sinfo", "-h", "-N", "-o", "%T", "-p", "normal").split() != ["idle"] * len(
             self.nodes
@@ -203,7 +196,6 @@ class Cluster:
 
 
 def free_ports(n_ports: int) -> list[int]:
-    """Ports that nothing listens on."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(n_ports)]
         for each in sockets:
@@ -212,7 +204,6 @@ def free_ports(n_ports: int) -> list[int]:
 
 
 def kill(pids: Iterable[int]) -> None:
-    """Ends processes at once."""
     for pid in pids:
         with suppress(ProcessLookupError):
             if pid:
@@ -227,8 +218,6 @@ CRASHED_IN_MPI_INIT = ("(mca_pml_ob1_recv_frag_callback_match+", "(ompi_mpi_init
 
 @dataclass(frozen=True, slots=True)
 class BatchJob:
-    """A job in the queue."""
-
     cluster: Cluster
     job_id: int
     log: Path
@@ -240,7 +229,6 @@ class BatchJob:
 
     @property
     def exit_code(self) -> int:
-        """Of the script, once it has ended."""
         return int(self.fact("ExitCode").partition(":")[0])
 
     @property
@@ -284,7 +272,6 @@ class BatchJob:
 def submit(
     cluster: Cluster, folder: Path, words: list[str], environment: Mapping[str, str]
 ) -> BatchJob:
-    """Puts a job in the queue."""
     log = folder / "job.out"
     answer = subprocess.run(
         ["sbatch", "--parsable", "--time=10", f"--output={log}", *words],

@@ -59,7 +59,6 @@ def folder(project: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def open_mpi() -> dict[str, str]:
-    """The environment of jobs with Open MPI."""
     return {
         "PATH": f"{OPEN_MPI}:{os.environ['PATH']}",
         "OMP_NUM_THREADS": "1",
@@ -72,7 +71,6 @@ def open_mpi() -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def mpich() -> dict[str, str]:
-    """The environment of jobs with MPICH."""
     if not MPICH.exists():
         pytest.skip(HOW_TO_GET_MPICH)
     path = f"{MPICH}:{OPEN_MPI}:{os.environ['PATH']}"

@@ -1,5 +1,3 @@
-"""Jobs of several steps under Slurm."""
-
 import json
 import os
 import re

@@ -1,5 +1,3 @@
-"""The plan store over MPI: its layout, outbox, pauses and memory."""
-
 import time
 from types import SimpleNamespace
 from typing import Any

@@ -290,8 +290,6 @@ ROW = re.compile(r"^\| (record|message) \| (.+?) \| .+? \| (refused: )?(.+?) \|$
 
 
 class KnownField(NamedTuple):
-    """A field in the table of the documentation."""
-
     place: str
     name: str
     is_refused: bool

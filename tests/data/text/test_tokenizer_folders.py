@@ -164,7 +164,6 @@ def test_tokens_are_those_of_transformers(tmp_path: Path, kind: str, addition: s
 
 
 def with_other_files(path: Path, kind: str) -> Path:
-    """A folder without `tokenizer.json`."""
     path.mkdir()
     made = {"GPT-2": byte_level, "CTRL": byte_level, "BERT": word_piece}[kind]()
     made.model.save(str(path))

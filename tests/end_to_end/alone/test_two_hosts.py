@@ -37,7 +37,6 @@ def start(*command: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
 
 
 def on_two_hosts(*command: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
-    """Runs a job of two ranks on each of two hosts."""
     return start(str(HOSTS), "2", "2", str(BIN / "mpiexec"), *command, cwd=cwd)
 
 

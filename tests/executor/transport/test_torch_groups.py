@@ -1,5 +1,3 @@
-"""Process groups of torch, and the buffers that they receive into."""
-
 import math
 import os
 import random
@@ -59,8 +57,6 @@ class Operation:
 
 
 class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes the operations of process groups."""
-
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.found: list[Operation] = []

@@ -204,7 +204,6 @@ def rank_of(folder: Path, **training: object) -> tuple[Rank, Plans]:
 
 
 def losses(rank: Rank, plans: Plans) -> list[float]:
-    """Losses of all iterations."""
     taken = (plans.take(iteration).plan for iteration in ITERATIONS)
     return [launch_plan(plan, rank.stage, rank.channels.transport).finish().loss for plan in taken]
 

@@ -1,5 +1,3 @@
-"""Whole runs are planned by every method."""
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path

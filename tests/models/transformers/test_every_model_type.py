@@ -111,7 +111,6 @@ N_TOKENS = max(sample.input_tokens + sample.target_tokens for sample in SAMPLES)
 
 
 def stages_of(origin: Origin) -> list[StageOfFamily]:
-    """A model in two stages."""
     stages = []
     for i, layers in enumerate(Placement.equal_shares(origin.shape.n_all_layers, 2).layers):
         kind = family_of(origin.shape)
@@ -216,7 +215,6 @@ def short(refusal: str) -> str:
 
 
 def page_of(outcomes: Mapping[str, str]) -> str:
-    """The page of all types."""
     types: dict[str, list[str]] = {}
     for model_type, text in sorted(outcomes.items()):
         types.setdefault(text, []).append(f"`{model_type}`")

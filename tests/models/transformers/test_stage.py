@@ -62,7 +62,6 @@ every_decoder = pytest.mark.parametrize("name", DECODERS)
 
 @pytest.fixture
 def folder(name: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a type of model."""
     path = tmp_path_factory.getbasetemp() / "decoders" / name
     if not path.exists():
         with in_float64(DECODERS[name].module):

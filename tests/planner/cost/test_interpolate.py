@@ -1,5 +1,3 @@
-"""Costs between and beyond measured sizes."""
-
 from dataclasses import replace
 from itertools import product
 from typing import Any

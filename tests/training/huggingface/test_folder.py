@@ -63,7 +63,6 @@ def theirs(copy_of: Callable[[str], Path]) -> Path:
 
 
 def rewrite(folder: Path, change: Callable[[Tensors], Tensors]) -> None:
-    """Changes the tensors of a folder."""
     path = folder / "model.safetensors"
     changed = change(load_file(path))
     save_file({name: tensor.contiguous() for name, tensor in changed.items()}, path)

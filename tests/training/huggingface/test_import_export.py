@@ -86,7 +86,6 @@ def test_logits_are_those_of_transformers_before_and_after(name: str, tmp_path: 
 
 @pytest.fixture
 def theirs(tmp_path: Path) -> Path:
-    """A folder with a Llama."""
     return write_model(tmp_path / "theirs", LLAMA, llama_tensors())
 
 

@@ -1,5 +1,3 @@
-"""Files of measured costs, and their import."""
-
 from dataclasses import replace
 from pathlib import Path
 
