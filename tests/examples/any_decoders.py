@@ -121,10 +121,15 @@ def random_decoder(name: str, **settings: Any) -> Any:
     model = getattr(transformers, f"{kind.name}ForCausalLM")(config).double().eval()
     if hasattr(config, "num_experts_per_tok"):
         model.set_experts_implementation("eager")  # that of float64
+    draw_weights(model)
+    return model
+
+
+def draw_weights(model: nn.Module) -> None:
+    """Draws weights far from initial ones."""
     generator = torch.Generator().manual_seed(5)
     for weight in dict.fromkeys(model.parameters()):
         nn.init.normal_(weight, std=0.3, generator=generator)
-    return model
 
 
 def saved_decoder(name: str, folder: Path, **settings: Any) -> Any:

@@ -259,6 +259,11 @@ class Training:
         self.own.optimizer.parameters.gradients.fill_(0.1)
         self.own.optimizer.step().read()
 
+    def take_three_steps(self) -> None:
+        for n_done in (1, 2, 3):
+            self.step()
+            self.checkpoints.save_if_due(n_done)
+
     def names(self) -> list[str]:
         WORLD.Barrier()
         found = sorted(found.name for found in self.folder.path.iterdir())
@@ -297,9 +302,7 @@ def test_a_checkpoint_is_completed_while_training_goes_on(path: Path) -> None:
 
 def test_one_that_is_waited_for_is_complete(path: Path) -> None:
     training = Training(path, CheckpointConfig(every=2))
-    for n_done in (1, 2, 3):
-        training.step()
-        training.checkpoints.save_if_due(n_done)
+    training.take_three_steps()
     training.checkpoints.save_now(3)
     assert training.names() == ["000002", "000003"]
     training.checkpoints.save_now(3)
@@ -323,9 +326,7 @@ def test_the_last_state_is_left_out_by_name_unless_a_run_is_to_go_on(
     path: Path, every: int, stopped: bool, names: list[str]
 ) -> None:
     training = Training(path, CheckpointConfig(every=every, last=False))
-    for n_done in (1, 2, 3):
-        training.step()
-        training.checkpoints.save_if_due(n_done)
+    training.take_three_steps()
     training.checkpoints.end(3, stopped=stopped)
     assert (training.names() if names else []) == names
     assert path.exists() == bool(names)
@@ -336,9 +337,7 @@ def test_training_goes_on_without_a_checkpoint_that_does_not_fit_on_the_disk(
 ) -> None:
     training = Training(path, CheckpointConfig(every=1))
     fill_disk(path, 2)
-    for n_done in (1, 2, 3):
-        training.step()
-        training.checkpoints.save_if_due(n_done)
+    training.take_three_steps()
     training.checkpoints.save_now(3)
     assert training.names() == ["000001", "000003"]
     told = capfd.readouterr().err
@@ -379,9 +378,7 @@ def test_all_ranks_go_on_from_the_newest_that_is_whole(
     path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     training = Training(path, CheckpointConfig(every=1, keep_last=3))
-    for n_done in (1, 2, 3):
-        training.step()
-        training.checkpoints.save_if_due(n_done)
+    training.take_three_steps()
     training.checkpoints.save_now(3)
     if RANK == 0:
         (path / ".000004.partial").mkdir()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from tests.examples.any_decoders import SAMPLES, TOKENS, WEIGHTS
+from tests.examples.any_decoders import SAMPLES, TOKENS, WEIGHTS, draw_weights
 from tests.examples.foreign_models import N_IDS
 from tests.examples.training_case import START_ID, packed, padded, run_stage
 from tests.oracles.in_float64 import in_float64
@@ -98,9 +98,7 @@ def random_model(model_type: str) -> tuple[Any, str]:
         model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float64).eval()
     if any("expert" in name for name in config.to_dict()):
         model.set_experts_implementation("eager")  # that of float64
-    generator = torch.Generator().manual_seed(5)
-    for weight in dict.fromkeys(model.parameters()):
-        nn.init.normal_(weight, std=0.3, generator=generator)
+    draw_weights(model)
     return model, module
 
 
