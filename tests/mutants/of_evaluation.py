@@ -60,7 +60,7 @@ EVALUATION = (
     *of("experiment/run/run.py", "tests/experiment/run/test_train.py",
         (" or evaluations.were_interrupted", "",
          "a run that lacks an evaluation says that it is complete")),
-    *of("training/checkpoint/folder.py", "tests/training/test_checkpoint.py",
+    *of("training/checkpoint/folder.py", "tests/experiment/run/test_checkpoints.py",
         ("n_done != self.best and ", "", "the best checkpoint is removed")),
     *of("report/run_folder.py", "tests/report/test_run_folder.py",
         ("if n_done > n_repeatable:", "if n_done >= n_repeatable > 0:",

@@ -36,12 +36,6 @@ def lines(*content: bytes) -> Lines:
     return Lines(TextPart(Path("in.jsonl")), 41, [line + b"\n" for line in content])
 
 
-def test_every_target_ends_with_the_end_token() -> None:
-    block = tokenize_lines(lines(GOOD, GOOD), Recipe(Tokenizer())).block
-    assert sides_of(block) == [[[*b"hi"], [*"hé".encode(), 256]]] * 2
-    assert block.tasks == ("greet", "greet")
-
-
 @dataclass(frozen=True, slots=True)
 class EndedInputs(Tokenizer):
     """As a T5's: inputs end, too."""
