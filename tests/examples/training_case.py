@@ -50,14 +50,8 @@ T5_SHAPE = T5Shape(
 TIED_SHAPE = SHAPE.model_copy(update={"tied_head": True, "norm_epsilon": 1e-3})
 # As T5 1.1, and with fewer layers in the decoder, as ByT5.
 GATED_T5_SHAPE = T5_SHAPE.model_copy(
-    update={
-        "n_decoder_layers": 2,
-        "gated": True,
-        "tied_head": False,
-        "n_buckets": 8,
-        "max_distance": 12,
-        "norm_epsilon": 1e-3,
-    }
+    update={"n_decoder_layers": 2, "gated": True, "tied_head": False, "norm_epsilon": 1e-3}
+    | {"n_buckets": 8, "max_distance": 12}
 )
 # What Llama 3, Qwen2 and Qwen3 have, all in one.
 LLAMA_SHAPE = LlamaShape(

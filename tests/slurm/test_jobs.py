@@ -24,17 +24,11 @@ def submit_chain(
     cluster: Cluster, folder: Path, environment: dict[str, str], text: str
 ) -> dict[str, BatchJob]:
     """The jobs of a chain that has ended, by step, as the chain's numbers tell them."""
+    of_steps = {"LAUNCHER": "srun --mpi=pmix", "SIZE": SIZE, "TEXT_SIZE": "--ntasks=1 --time=10"}
     told = subprocess.run(
         [SCRIPTS / "chain.sh", "chain.toml", "new.h5", "costs.h5", "run", text],
         cwd=folder,
-        env={
-            **os.environ,
-            **environment,
-            **cluster.environment,
-            "LAUNCHER": "srun --mpi=pmix",
-            "SIZE": SIZE,
-            "TEXT_SIZE": "--ntasks=1 --time=10",
-        },
+        env={**os.environ, **environment, **cluster.environment, **of_steps},
         capture_output=True,
         text=True,
         timeout=60,
