@@ -1,5 +1,3 @@
-"""Settings of all tests."""
-
 import gc
 import os
 import signal

@@ -1,5 +1,3 @@
-"""Shapes of models and their placement."""
-
 import pytest
 from tests.examples.training_case import SHAPE
 
@@ -7,15 +5,8 @@ from dynapipe_hpc.architecture.families import shape_from_values
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.architecture.rope_scaling import plain_rotations
 
-SIZES = {
-    "n_layers": 2,
-    "hidden_size": 8,
-    "n_heads": 2,
-    "head_size": 4,
-    "ffn_size": 16,
-    "vocab_size": 30,
-    "max_tokens": 24,
-}
+SIZES = {"n_layers": 2, "hidden_size": 8, "n_heads": 2, "head_size": 4}
+SIZES |= {"ffn_size": 16, "vocab_size": 30, "max_tokens": 24}
 
 
 @pytest.mark.parametrize(("family", "epsilon"), [("gpt", 1e-5), ("llama", 1e-5), ("t5", 1e-6)])

@@ -104,10 +104,7 @@ def test_layers_that_call_attention_twice_keep_no_keys_and_values() -> None:
 
 @pytest.mark.parametrize(
     ("name", "reason"),
-    [
-        ("gemma2", "soft cap (attn_logit_softcapping is 2.0)"),
-        ("falcon", "with unknown names"),
-    ],
+    [("gemma2", "soft cap (attn_logit_softcapping is 2.0)"), ("falcon", "with unknown names")],
 )
 def test_samples_are_not_cut_where_slices_could_not_attend_as_layers_do(
     name: str, reason: str, tmp_path: Path

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from reproduce.authors.authors import AuthorsPlanner
 from reproduce.authors.authors_batches import AuthorsBatches
 from reproduce.authors.grid_split import SingleArray, grid_limits, grid_split
-from tests.examples.a100_tables import Family
-from tests.examples.published_plans import Published, published_plans
+from tests.examples.published import Family, Published, published_plans
 
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.planner.batch.order import balance_replicas, orders

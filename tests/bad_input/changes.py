@@ -18,26 +18,23 @@ def be(content: bytes | str) -> Change:
 
 
 def be_missing(path: Path) -> None:
-    """No such file."""
     path.unlink()
 
 
 def be_a_folder(path: Path) -> None:
-    """A folder of the name."""
     path.unlink()
     path.mkdir()
 
 
-def be_a_link_to_itself(path: Path) -> None:
-    """A loop of one."""
-    path.unlink()
-    path.symlink_to(path.name)
+def be_a_link(target: str) -> Change:
+    def change(path: Path) -> None:
+        path.unlink()
+        path.symlink_to(target or path.name)
+
+    return change
 
 
-def be_a_device(path: Path) -> None:
-    """Without an end."""
-    path.unlink()
-    path.symlink_to("/dev/zero")
+be_a_link_to_itself = be_a_link("")
 
 
 def be_a_pipe(path: Path) -> None:
@@ -55,7 +52,7 @@ NO_FILES: dict[str, tuple[Change, str]] = {
     "missing": (be_missing, "[Nn]o such file"),
     "folder": (be_a_folder, "is a folder"),
     "link to itself": (be_a_link_to_itself, "Too many levels of symbolic links"),
-    "device": (be_a_device, "is not a regular file"),
+    "device": (be_a_link("/dev/zero"), "is not a regular file"),
     "pipe": (be_a_pipe, "is not a regular file"),
 }
 
@@ -103,23 +100,23 @@ def in_hdf5(change: Callable[[h5py.File], object]) -> Change:
     return change_file
 
 
-def replaced(name: str, values: Any, **options: Any) -> Change:
-    """Other values of a dataset; `options` are those of `create_dataset`."""
+def in_place_of(name: str, make: Callable[[h5py.File], object]) -> Change:
+    """Something else under the name of a dataset or group."""
 
     def replace(file: h5py.File) -> None:
         del file[name]
-        file.create_dataset(name, data=values, **options)
+        make(file)
 
     return in_hdf5(replace)
 
 
+def replaced(name: str, values: Any, **options: Any) -> Change:
+    """Other values of a dataset; `options` are those of `create_dataset`."""
+    return in_place_of(name, lambda file: file.create_dataset(name, data=values, **options))
+
+
 def deleted(name: str) -> Change:
-    """A dataset or group less."""
-
-    def delete(file: h5py.File) -> None:
-        del file[name]
-
-    return in_hdf5(delete)
+    return in_place_of(name, lambda _: None)
 
 
 def with_attribute(name: str, value: Any, group: str = "/") -> Change:
@@ -135,12 +132,8 @@ def with_attribute(name: str, value: Any, group: str = "/") -> Change:
 
 def huge(name: str, dtype: str, shape: tuple[int, ...] = (1 << 40,)) -> Change:
     """A dataset of terabytes, none of which is in the file."""
-
-    def replace(file: h5py.File) -> None:
-        del file[name]
-        file.create_dataset(name, shape, dtype, chunks=tuple(min(n, 1024) for n in shape))
-
-    return in_hdf5(replace)
+    chunks = tuple(min(n, 1024) for n in shape)
+    return in_place_of(name, lambda file: file.create_dataset(name, shape, dtype, chunks=chunks))
 
 
 def beside_a_pipe(change: Change) -> Change:
@@ -164,10 +157,4 @@ def moved_behind(name: str, link: Any) -> Change:
 
 
 def linked(name: str, link: Any) -> Change:
-    """A link in place of a dataset."""
-
-    def replace(file: h5py.File) -> None:
-        del file[name]
-        file[name] = link
-
-    return in_hdf5(replace)
+    return in_place_of(name, lambda file: file.__setitem__(name, link))

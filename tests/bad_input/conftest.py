@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.bad_input.good import TRAIN, write_good
-from tests.bad_input.oracle import COUNTS
-from tests.bad_input.worker import Worker
+from tests.bad_input.worker import COUNTS, Worker
 
 
 @pytest.fixture(scope="session")

@@ -71,21 +71,13 @@ INSPECT_TABLE = ("inspect", "table.h5")
 PLAN_CSV = ("plan", "config.toml", "--profile", "p.csv")
 REPORT = ("report", "run", "-o", "out.html")
 TRAIN = (
-    *("run", "config.toml", "-o", "trained"),
-    *(
-        "--set",
-        "cluster.n_stages=1",
-        "--set",
-        "checkpoint.every=3",
-        "--set",
-        "checkpoint.keep_last=1",
-    ),
+    *("run", "config.toml", "-o", "trained", "--set", "cluster.n_stages=1"),
+    *("--set", "checkpoint.every=3", "--set", "checkpoint.keep_last=1"),
 )
 GO_ON = (*TRAIN, "--set", "training.iterations=4")
 
 
 def write_good(folder: Path) -> Path:
-    """Writes one of each; every command above works on them."""
     texts = {
         "config.toml": CONFIG,
         "profiled.toml": PROFILED,

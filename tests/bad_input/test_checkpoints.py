@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from tests.bad_input.changes import NO_FILES, Change, be, be_huge, cut, flip, scramble
 from tests.bad_input.good import GO_ON, TRAIN
-from tests.bad_input.oracle import assert_refused, assert_refused_or_done
-from tests.bad_input.worker import Worker
+from tests.bad_input.worker import Worker, assert_refused, assert_refused_or_done
 
 ONLY = Path("trained", "checkpoints", "000003")
 DESCRIPTION, INDEX, NUMBERS = "checkpoint.json", "part-00000.json", "part-00000.bin"

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests.bad_input.good import PLAN, PLAN_LENGTHS
-from tests.bad_input.oracle import assert_refused
-from tests.bad_input.worker import Worker
+from tests.bad_input.worker import Worker, assert_refused
 
 # What argparse says begins with how to use the verb.
 MISUSE: list[tuple[tuple[str, ...], str]] = [

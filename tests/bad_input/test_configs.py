@@ -2,8 +2,7 @@ from pathlib import Path
 
 import pytest
 from tests.bad_input.good import CONFIG, PLAN
-from tests.bad_input.oracle import assert_refused
-from tests.bad_input.worker import Worker
+from tests.bad_input.worker import Worker, assert_refused
 
 # Text of config.toml, and what the message has to say.
 FILES: dict[str, tuple[bytes, str]] = {

@@ -24,8 +24,7 @@ from tests.bad_input.changes import (
     with_attribute,
 )
 from tests.bad_input.good import INSPECT_DATASET, INSPECT_TABLE, PLAN, PLAN_PROFILED
-from tests.bad_input.oracle import assert_refused
-from tests.bad_input.worker import Worker
+from tests.bad_input.worker import Worker, assert_refused
 from tests.examples.tokenized import with_header
 
 from dynapipe_hpc.data.errors import InputError

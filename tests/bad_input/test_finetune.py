@@ -14,20 +14,8 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model and chats, and what is wrong with others."""
     folder = tmp_path_factory.mktemp("finetune")
     chats = folder / "chats.jsonl"
-    assert (
-        main(
-            [
-                "demo-corpus",
-                str(chats),
-                "--samples",
-                "20",
-                "--chat",
-                "--model",
-                str(folder / "model"),
-            ]
-        )
-        == 0
-    )
+    command = ["demo-corpus", str(chats), "--samples", "20", "--chat"]
+    assert main([*command, "--model", str(folder / "model")]) == 0
     (folder / "silent").mkdir()
     for file in (folder / "model").iterdir():
         (folder / "silent" / file.name).write_bytes(file.read_bytes())

@@ -20,8 +20,7 @@ from tests.bad_input.good import (
     WITH_TOKENIZER,
     WITH_VOCABULARY,
 )
-from tests.bad_input.oracle import assert_refused_or_done
-from tests.bad_input.worker import Worker
+from tests.bad_input.worker import Worker, assert_refused_or_done
 
 Random = Callable[[Path, random.Random], None]
 SEEDS = [*range(3), *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in range(3, 60))]

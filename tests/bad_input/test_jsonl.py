@@ -1,17 +1,20 @@
-"""Text to preprocess that cannot be used."""
-
 import bz2
 import gzip
 import lzma
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.bad_input.changes import be_a_folder, be_a_link_to_itself, be_missing
+from tests.bad_input.changes import (
+    Change,
+    be,
+    be_a_folder,
+    be_a_link,
+    be_a_link_to_itself,
+    be_missing,
+)
 from tests.bad_input.good import LINE, PREPROCESS
-from tests.bad_input.oracle import assert_refused
-from tests.bad_input.worker import Worker
+from tests.bad_input.worker import Worker, assert_refused
 
 GOOD = LINE.encode()
 # The second line of in.jsonl, and what the message has to say of it.
@@ -75,74 +78,33 @@ def test_a_bad_line_is_named(worker: Worker, folder: Path, name: str) -> None:
     assert_refused(worker, folder, PREPROCESS, rf"^dynapipe-hpc: in\.jsonl:2: .*({words})")
 
 
-def be_empty(path: Path) -> None:
-    path.write_bytes(b"")
+FILES: dict[str, tuple[Change, str]] = {
+    "empty": (be(""), "in.jsonl: no sample to write"),
+    "missing": (be_missing, "in.jsonl: cannot be read: No such file"),
+    "a folder": (be_a_folder, "in.jsonl: .*(is a folder|Is a directory)"),
+    "a link to itself": (be_a_link_to_itself, "in.jsonl: "),
+    "a link to nothing": (be_a_link("nothing"), "in.jsonl: cannot be read: No such file"),
+    "a mark in between": (be(GOOD + b"\xef\xbb\xbf" + GOOD), "in.jsonl:2: not JSON"),
+    "blank": (be(b"\n  \r\n\t"), "in.jsonl: no sample to write"),
+    "UTF-16": (be(LINE.encode("utf-16")), "in.jsonl:1: the file is UTF-16"),
+    "an indented object": (
+        be('{\n  "inputs": "a",\n  "targets": "b"\n}\n'),
+        "in.jsonl:1: the file begins a JSON object on several",
+    ),
+    "an end in the middle": (be((3 * GOOD)[:-20]), "in.jsonl:3: not JSON"),
+    "lines of old Macs": (be((3 * GOOD).replace(b"\n", b"\r")), "in.jsonl:1: not JSON"),
+    "all bad": (be("nonsense\n" * 10), "in.jsonl:1: not JSON"),
+    "HDF5": (
+        lambda path: path.write_bytes((path.parent / "data.h5").read_bytes()),
+        "in.jsonl:1: the file is an HDF5 file",
+    ),
+    "the disk": (be_a_link("/dev/null"), "in.jsonl: no sample to write"),
+}
 
 
-def be_a_link_to_nothing(path: Path) -> None:
-    path.unlink()
-    path.symlink_to("nothing")
-
-
-def have_a_mark_in_between(path: Path) -> None:
-    path.write_bytes(GOOD + b"\xef\xbb\xbf" + GOOD)
-
-
-def be_blank(path: Path) -> None:
-    path.write_bytes(b"\n  \r\n\t")
-
-
-def be_utf_16(path: Path) -> None:
-    path.write_bytes(GOOD.decode().encode("utf-16"))
-
-
-def be_an_indented_object(path: Path) -> None:
-    path.write_bytes(b'{\n  "inputs": "a",\n  "targets": "b"\n}\n')
-
-
-def end_in_the_middle(path: Path) -> None:
-    path.write_bytes((3 * GOOD)[:-20])
-
-
-def be_of_old_macs(path: Path) -> None:
-    path.write_bytes((3 * GOOD).replace(b"\n", b"\r"))
-
-
-def be_all_bad(path: Path) -> None:
-    path.write_bytes(b"nonsense\n" * 10)
-
-
-def be_hdf5(path: Path) -> None:
-    path.write_bytes((path.parent / "data.h5").read_bytes())
-
-
-def be_the_disk(path: Path) -> None:
-    path.unlink()
-    path.symlink_to("/dev/null")
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (be_empty, "in.jsonl: no sample to write"),
-        (be_missing, "in.jsonl: cannot be read: No such file"),
-        (be_a_folder, "in.jsonl: .*(is a folder|Is a directory)"),
-        (be_a_link_to_itself, "in.jsonl: "),
-        (be_a_link_to_nothing, "in.jsonl: cannot be read: No such file"),
-        (have_a_mark_in_between, "in.jsonl:2: not JSON"),
-        (be_blank, "in.jsonl: no sample to write"),
-        (be_utf_16, "in.jsonl:1: the file is UTF-16"),
-        (be_an_indented_object, r"in.jsonl:1: the file begins a JSON object on several"),
-        (end_in_the_middle, r"in.jsonl:3: not JSON"),
-        (be_of_old_macs, "in.jsonl:1: not JSON"),
-        (be_all_bad, "in.jsonl:1: not JSON"),
-        (be_hdf5, "in.jsonl:1: the file is an HDF5 file"),
-        (be_the_disk, "in.jsonl: no sample to write"),
-    ],
-)
-def test_a_bad_file_is_named(
-    worker: Worker, folder: Path, change: Callable[[Path], None], words: str
-) -> None:
+@pytest.mark.parametrize("name", FILES)
+def test_a_bad_file_is_named(worker: Worker, folder: Path, name: str) -> None:
+    change, words = FILES[name]
     change(folder / "in.jsonl")
     assert_refused(worker, folder, PREPROCESS, words)
 

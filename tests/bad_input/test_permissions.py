@@ -18,8 +18,7 @@ from tests.bad_input.good import (
     REPORT,
     WITH_TOKENIZER,
 )
-from tests.bad_input.oracle import COUNTS, assert_clear, listing
-from tests.bad_input.worker import Worker
+from tests.bad_input.worker import COUNTS, Worker, assert_clear, listing
 
 IS_ROOT = os.geteuid() == 0
 pytestmark = pytest.mark.skipif(IS_ROOT and not shutil.which("setpriv"), reason="needs setpriv")

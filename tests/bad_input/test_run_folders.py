@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from tests.bad_input.changes import NO_FILES, Change, be, be_huge
 from tests.bad_input.good import GO_ON, REPORT
-from tests.bad_input.oracle import assert_refused
-from tests.bad_input.worker import Worker
+from tests.bad_input.worker import Worker, assert_refused
 from tests.examples.example_runs import write_run
 from tests.examples.tokenized import write_samples
 

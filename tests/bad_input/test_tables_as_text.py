@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from tests.bad_input.changes import NO_FILES, Change, be, be_huge
 from tests.bad_input.good import PARAMETERS, PLAN_CSV, PLAN_LENGTHS, PROFILES
-from tests.bad_input.oracle import assert_refused
-from tests.bad_input.worker import Worker
+from tests.bad_input.worker import Worker, assert_refused
 
 HEADER, FIRST, *_ = PROFILES.splitlines()
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from tests.bad_input.changes import Change, be, cut
 from tests.bad_input.good import PLAN_PROFILED, PREPROCESS, REPORT, TRAIN
-from tests.bad_input.oracle import COUNTS, assert_clear, listing
-from tests.bad_input.worker import Ended, Worker, environment
+from tests.bad_input.worker import COUNTS, Ended, Worker, assert_clear, environment, listing
 
 NAME = "\x1b[2J\x07\u202etxt"
 SHOWN = r"\x1b[2J\x07\u202etxt"

@@ -1,5 +1,3 @@
-"""Tokenizers that cannot be used."""
-
 import json
 from pathlib import Path
 from typing import Any
@@ -14,8 +12,9 @@ from tests.bad_input.good import (
     WITH_TOKENIZER,
     WITH_VOCABULARY,
 )
-from tests.bad_input.oracle import assert_refused, listing
-from tests.bad_input.worker import Worker
+from tests.bad_input.worker import Worker, assert_refused, listing
+
+PANICS = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
 
 
 def with_entries(**changes: Any) -> Change:
@@ -46,14 +45,7 @@ FILES: dict[str, tuple[Change, str]] = {
     "no end of a sequence": (of_model(vocab={"a": 0, "b": 1, "ab": 2}), "known to end a sequence"),
     "an unknown normalizer": (with_entries(normalizer={"type": "Guess"}), "cannot be loaded"),
     "a pattern that is none": (
-        with_entries(
-            pre_tokenizer={
-                "type": "Split",
-                "pattern": {"Regex": "("},
-                "behavior": "Isolated",
-                "invert": False,
-            }
-        ),
+        with_entries(pre_tokenizer={**PANICS, "pattern": {"Regex": "("}}),
         "cannot be loaded",
     ),
     "added tokens of a number": (with_entries(added_tokens=7), "cannot be loaded"),
@@ -115,9 +107,6 @@ def test_a_bad_choice_of_tokenizer_is_explained(
     worker: Worker, folder: Path, arguments: tuple[str, ...], words: str
 ) -> None:
     assert_refused(worker, folder, arguments, words)
-
-
-PANICS = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
 
 
 @pytest.mark.parametrize("n_workers", ["1", "2"])

@@ -1,5 +1,3 @@
-"""The doctor as a user asks it."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""The verbs `inspect`, `profile` and `report`."""
-
 import json
 import subprocess
 import sys

@@ -111,7 +111,6 @@ class Rows:
 
 
 def batch_of(shape: ModelShape) -> Batch:
-    """Of rows of inputs; those of a Llama have angles, which its layers share."""
     if not isinstance(shape, LlamaShape):
         return Batch((ROWS, INPUTS))
     angles = Angles.from_positions(shape, torch.arange(INPUTS), torch.float32)
@@ -165,8 +164,6 @@ Run = Callable[[Any, Rows, Recompute], Tensor]
 
 @dataclass(frozen=True)
 class Module:
-    """The torch module of a part."""
-
     make: Callable[[Any, Shards], nn.Module]
     run: Run
     norms: tuple[int, int] = (0, 0)
@@ -517,7 +514,6 @@ def n_heads_normed(case: Case) -> int:
 
 
 def normed_heads_bytes(case: Case) -> int:
-    """Bytes of these heads."""
     return NUMBER * n_heads_normed(case) * (case.shape.head_size or 0)
 
 

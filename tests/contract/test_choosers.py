@@ -1,13 +1,10 @@
-"""Contract of every chooser, see `Chooser`."""
-
 from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reproduce.authors.authors import AuthorsPlanner
-from tests.examples.baselines import budget
-from tests.examples.linear_cost import linear_cost, samples_of
+from tests.examples.linear_cost import budget, linear_cost, samples_of
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.plan.cluster import Cluster

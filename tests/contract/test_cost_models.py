@@ -1,5 +1,3 @@
-"""Contract of every `CostModel`."""
-
 from collections.abc import Callable
 from pathlib import Path
 

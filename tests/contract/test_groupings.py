@@ -1,5 +1,3 @@
-"""Contract of every way to group samples, see `Grouping`."""
-
 from dataclasses import replace
 from itertools import accumulate, pairwise
 

@@ -1,5 +1,3 @@
-"""Contract of every rule that orders passes."""
-
 import numpy as np
 import pytest
 from hypothesis import given

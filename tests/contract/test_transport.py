@@ -7,9 +7,8 @@ from typing import Literal
 import pytest
 import torch
 from mpi4py import MPI
-from tests.examples.collective_promises import check_collectives
-from tests.examples.gloo_ends import gloo_ends
 from tests.examples.local_ranks import LocalCollectives, LocalNetwork, LocalSums, LocalWorld
+from tests.examples.transports import check_collectives, gloo_ends
 from torch import Tensor
 
 from dynapipe_hpc.executor.transport.mpi import MpiCollectives, MpiTransport

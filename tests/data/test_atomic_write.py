@@ -1,6 +1,5 @@
 """Files that appear whole or not at all."""
 
-import errno
 import os
 import platform
 import subprocess
@@ -13,7 +12,6 @@ from typing import Any
 import pytest
 
 from dynapipe_hpc.data.atomic_write import atomic_write, remove_left_over
-from dynapipe_hpc.data.errors import RunError
 
 
 def test_a_file_is_replaced_at_the_end(tmp_path: Path) -> None:
@@ -34,13 +32,6 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
         raise KeyboardInterrupt
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_write_that_fails_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "x"
-    with pytest.raises(RunError, match=r"x: cannot be written: No space left"), atomic_write(path):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_link_under_the_name_of_the_file_beside_is_not_followed(tmp_path: Path) -> None:

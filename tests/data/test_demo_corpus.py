@@ -1,5 +1,3 @@
-"""Demo corpora: texts, conversations and preferences."""
-
 import hashlib
 import json
 from random import Random

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.jobs.job_files import write_job_files
+from tests.jobs.command_line import write_job_files
 
 
 @pytest.fixture(scope="session")

@@ -57,7 +57,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run_of(name: str, output: str, *options: str) -> list[str]:
-    """The verb that runs the configuration of a folder."""
     return ["run", f"{name}/config.toml", "-o", f"{name}/{output}", *options]
 
 
@@ -91,7 +90,6 @@ def write_files(folder: Path, as_seen: str, **training: Any) -> None:
 
 
 def write_costs(folder: Path, lora: Lora | None = None) -> None:
-    """A made-up cost table of the model in a folder."""
     shape = origin_of(folder / "theirs")[1].model_copy(update={"lora": lora})
     table = linear_table_of(shape, 8, {"dtype": "float64", "optimizer": "adamw"})
     write_table(table, folder / "costs.h5")
@@ -237,7 +235,6 @@ def test_estimated_memory_is_what_slices_take(
 
 
 def check_peaks(run: Path, margin: float) -> None:
-    """Peaks of memory are those that were estimated."""
     records = list(RunFolder.open(run).records())
     assert len(records) == 4
     for record in records:

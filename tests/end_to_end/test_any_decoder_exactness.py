@@ -32,7 +32,6 @@ LORA = Lora(rank=3, alpha=5.0)
 
 
 def shape_of(name: str, folder: Path) -> TransformersShape:
-    """The shape of a type of models."""
     with in_float64(DECODERS[name].module):
         saved_decoder(name, folder)
     return origin_of(folder)[1]
@@ -82,6 +81,5 @@ def of_peft(peft: Any, name: str, shape: TransformersShape, weights: dict[str, T
 
 
 def ours_of(name: str) -> str:
-    """Our name of a matrix of an adapter."""
     path, _, rest = name.removeprefix("base_model.model.").partition(".lora_")
     return f"{path}.adapters.{path.rpartition('.')[2]}.lora_{rest[0].lower()}"

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.jobs.command_line import call, columns
-from tests.jobs.job_files import ONE_REPLICA, Tables, write_job_files
+from tests.jobs.command_line import ONE_REPLICA, Tables, call, columns, write_job_files
 from tests.jobs.real_job import RUN, real_job
+from tests.oracles.plain_dropout import next_64
 from tests.oracles.plain_run import PlainRun
 
 from dynapipe_hpc.report.run_folder import evaluations_file
@@ -51,18 +51,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def splitmix64(state: int) -> int:
-    z = (state + 0x9E3779B97F4A7C15) % 2**64
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) % 2**64
-    return z ^ (z >> 31)
-
-
 def test_losses_are_those_of_a_plain_loop_over_the_same_samples(folder: Path) -> None:
     plain = PlainRun(folder / "run", folder / "corpus.h5")
     for found in evaluations(folder / "run")[1:]:
         plain.resume(found["n_done"])
-        sums, counts = plain.evaluate(sorted(plain.samples, key=splitmix64), most_tokens=1500)
+        sums, counts = plain.evaluate(sorted(plain.samples, key=next_64), most_tokens=1500)
         by_name = dict(zip(plain.task_names, zip(sums, counts, strict=True), strict=True))
         expected = {name: loss / n for name, (loss, n) in by_name.items() if n}
         assert {n: task["loss"] for n, task in found["tasks"].items()} == pytest.approx(expected)

@@ -263,11 +263,7 @@ def test_every_loss_is_that_of_its_formula(config: PreferenceLossConfig) -> None
 @pytest.mark.parametrize("n_parts", [4, 8])
 def test_any_division_gives_the_same_weights(cluster: Cluster, n_parts: int) -> None:
     found = preference_steps(
-        cluster,
-        PAIR_BATCHES,
-        shape=LLAMA_SHAPE,
-        schedule="adaptive, split",
-        n_parts=n_parts,
+        cluster, PAIR_BATCHES, shape=LLAMA_SHAPE, schedule="adaptive, split", n_parts=n_parts
     )
     assert_equal(found, plain_steps(PAIR_BATCHES, shape=LLAMA_SHAPE))
 
@@ -295,13 +291,7 @@ def test_slices_may_have_others_beside_them_and_split_backward_passes(
     cluster: Cluster, shape: ModelShape
 ) -> None:
     found = sliced_steps(
-        cluster,
-        BATCHES,
-        CUTS["unequal"],
-        MODES["mixed"],
-        shape,
-        beside=True,
-        splits=True,
+        cluster, BATCHES, CUTS["unequal"], MODES["mixed"], shape, beside=True, splits=True
     )
     assert_equal(found, unsplit_training(BATCHES, shape))
 

@@ -53,8 +53,6 @@ BATCHES = [random_samples(seed) for seed in (4, 5, 6)]
 
 
 class Way(NamedTuple):
-    """A way to train."""
-
     stages: int = 1
     replicas: int = 1
     shards: int = 1
@@ -81,7 +79,6 @@ class Way(NamedTuple):
 
 
 def peft_model(name: str) -> PeftModel:
-    """The model as training begins."""
     alone = Cluster(device_memory_bytes=1)
     rank = make_rank(alone, 0, SingleRankCollectives(), shape=SHAPES[name])
     return PeftModel(SHAPES[name], rank.module.state_dict())

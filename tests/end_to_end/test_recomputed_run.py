@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.jobs.command_line import call, columns
-from tests.jobs.job_files import Tables, write_config, write_job_files
+from tests.jobs.command_line import Tables, call, columns, write_config, write_job_files
 from tests.oracles.plain_run import PlainRun, read_checkpoint
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

@@ -11,7 +11,7 @@ import pytest
 import torch
 from tests.examples.checkpoint_weights import load_weights
 from tests.jobs import command_line
-from tests.jobs.job_files import Tables, write_job_files
+from tests.jobs.command_line import Tables, write_job_files
 from tests.jobs.real_job import RUN, real_job
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -37,7 +37,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def call(folder: Path, output: str, *settings: str) -> "subprocess.CompletedProcess[str]":
-    """A run of two ranks."""
     return command_line.complete(folder, 2, *words_of(output, *settings))
 
 

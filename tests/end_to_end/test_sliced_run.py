@@ -4,8 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.jobs.command_line import call, call_all, columns, finish
-from tests.jobs.job_files import Tables, write_config
+from tests.jobs.command_line import Tables, call, call_all, columns, finish, write_config
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -75,6 +74,5 @@ def test_a_sample_that_fits_as_slices_only_trains_as_with_more_memory(folder: Pa
 
 
 def evaluated_losses(run: Path) -> list[float]:
-    """The loss of every evaluation of a run."""
     lines = (run / "evaluations.jsonl").read_text().splitlines()
     return [json.loads(line)["loss"] for line in lines]

@@ -9,6 +9,7 @@ import pytest
 import torch
 import transformers
 from tests.examples.chats import SPECIAL, folder_of
+from tests.examples.foreign_models import small_gpt2
 from tests.examples.preference_training import packed_pairs
 
 from dynapipe_hpc.cli.main import main
@@ -75,19 +76,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("trl")
     folder_of(path / "tokenizer", CHATML)
     torch.manual_seed(5)
-    config = transformers.GPT2Config(
-        vocab_size=400,
-        n_positions=128,
-        n_embd=16,
-        n_layer=2,
-        n_head=2,
-        bos_token_id=1,
-        eos_token_id=1,
-        attn_pdrop=0.0,
-        embd_pdrop=0.0,
-        resid_pdrop=0.0,
-    )
-    transformers.GPT2LMHeadModel(config).save_pretrained(path / "theirs")
+    model = small_gpt2(vocab_size=400, n_positions=128, eos_token_id=1)
+    model.save_pretrained(path / "theirs")
     (path / "in.jsonl").write_text("\n".join(map(json.dumps, RECORDS)))
     words = ["preprocess", "in.jsonl", "pairs.h5", "--tokenizer", "tokenizer", "--workers", "1"]
     with pytest.MonkeyPatch.context() as patch:

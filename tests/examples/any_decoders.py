@@ -39,8 +39,6 @@ _ROPE = {"rope_type": "default", "rope_theta": 50.0}
 
 
 class Decoder(NamedTuple):
-    """A type of models."""
-
     name: str
     settings: Mapping[str, Any]
     model_type: str | None = None
@@ -48,7 +46,6 @@ class Decoder(NamedTuple):
 
     @property
     def module(self) -> str:
-        """Name of the module in `transformers.models`."""
         return self.model_type or self.name.lower()
 
 
@@ -124,14 +121,18 @@ def random_decoder(name: str, **settings: Any) -> Any:
     model = getattr(transformers, f"{kind.name}ForCausalLM")(config).double().eval()
     if hasattr(config, "num_experts_per_tok"):
         model.set_experts_implementation("eager")  # that of float64
-    generator = torch.Generator().manual_seed(5)
-    for weight in dict.fromkeys(model.parameters()):
-        nn.init.normal_(weight, std=0.3, generator=generator)
+    draw_weights(model)
     return model
 
 
+def draw_weights(model: nn.Module) -> None:
+    """Draws weights far from initial ones."""
+    generator = torch.Generator().manual_seed(5)
+    for weight in dict.fromkeys(model.parameters()):
+        nn.init.normal_(weight, std=0.3, generator=generator)
+
+
 def saved_decoder(name: str, folder: Path, **settings: Any) -> Any:
-    """A random model, and a folder with it."""
     model = random_decoder(name, **settings)
     model.save_pretrained(folder)
     return model

@@ -70,7 +70,6 @@ def refusal(
     turns: Turns = Turns.EACH,
     record_format: RecordFormat = RecordFormat.MESSAGES,
 ) -> str:
-    """Reason for which a record is refused."""
     made = tokenized([record], template, turns, record_format)
     assert not made.block.tasks
     [bad] = made.bad
@@ -97,18 +96,8 @@ SPECIAL = [
     *("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
 ]
 WORDS = [
-    "Hello",
-    " world",
-    "\n",
-    "\n\n",
-    "  ",
-    "é",
-    "日本",
-    "🙂",
-    "x" * 9,
-    ".",
-    " [INST]",
-    "{{ a }}",
+    *("Hello", " world", "\n", "\n\n", "  ", "é"),
+    *("日本", "🙂", "x" * 9, ".", " [INST]", "{{ a }}"),
 ]
 
 

@@ -1,5 +1,3 @@
-"""Loading the weights of a checkpoint into one process."""
-
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,7 +10,6 @@ from dynapipe_hpc.training.checkpoint.parts import CheckpointReader
 
 
 def load_weights(checkpoint: Path) -> dict[str, Tensor]:
-    """All unsplit weights of a checkpoint, by their names in the unsplit model."""
     checksums = Description.read(checkpoint).part_checksums
     check_parts(checkpoint, checksums)
     return unsplit(checkpoint, len(checksums), "weight")

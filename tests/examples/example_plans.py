@@ -80,12 +80,10 @@ def plans_of_grid(text: str, n_microbatches: int) -> list[RankPlan]:
 
 
 def with_tight_memory(plans: Iterable[RankPlan]) -> list[RankPlan]:
-    """The plans with no more memory than they need."""
     return [replace(p, memory=replace(p.memory, limit=peak_bytes(p))) for p in plans]
 
 
 def n_microbatches_of(schedule: Schedule) -> int:
-    """Number of micro-batches that pass through the pipeline."""
     return len({pass_.microbatch for pass_ in schedule.passes[0]})
 
 
@@ -150,7 +148,6 @@ def inputs_of(stage: int, pass_: Pass, n_stages: int, groups: Groups = ()) -> li
 
 
 def rows_of(instructions: Iterable[Instruction]) -> InstructionRows:
-    """Instructions as kernels write them."""
     rows = []
     for each in instructions:
         values = [getattr(each, field) for field in type(each).__match_args__]

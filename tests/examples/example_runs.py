@@ -57,27 +57,32 @@ def example_traces(iteration: int = 0) -> list[IterationTrace]:
     ]
 
 
+_TYPICAL: dict[str, Any] = {
+    "loss": 4.0,
+    "gradient_norm": 1.5,
+    "learning_rate": 1e-3,
+    "plans_ahead": 2,
+    "n_microbatches": 4,
+    "padded_tokens": 1250,
+    "predicted_ms": 450.0,
+    "last_pass_ms": 400.0,
+    "predicted_peak_bytes": 3 * 2**20,
+    "measured_peak_bytes": 4 * 2**20,
+    "planning_ms": 20.0,
+    "waited_ms": 0.0,
+}
+
+
 def record(iteration: int = 0, **changes: Any) -> IterationRecord:
     """An iteration of 1000 real among 1250 tokens in 500 ms, predicted to take 450 ms."""
     typical = IterationRecord(
+        **_TYPICAL,
         iteration=iteration,
-        loss=4.0,
-        gradient_norm=1.5,
-        learning_rate=1e-3,
         n_samples=8,
-        n_microbatches=4,
         real_tokens=1000,
-        padded_tokens=1250,
-        predicted_ms=450.0,
         measured_ms=500.0,
-        predicted_peak_bytes=3 * 2**20,
-        measured_peak_bytes=4 * 2**20,
-        planning_ms=20.0,
-        waited_ms=0.0,
-        plans_ahead=2,
         longest_trip_ms=90.0,
         passes_ms=600.0,
-        last_pass_ms=400.0,
         n_ranks=2,
         time="2026-05-04T03:02:01.000+02:00",
         n_iterations=40,
@@ -101,24 +106,13 @@ def write_run(path: Path, n_iterations: int, n_traced: int = 0, **changes: Any) 
 def iteration_result(iteration: int = 0, **changes: Any) -> IterationResult:
     """An iteration in which the average rank executes no pass in a quarter of the time."""
     typical = IterationResult(
+        **_TYPICAL,
         iteration=iteration,
-        loss=4.0,
-        gradient_norm=1.5,
-        learning_rate=1e-3,
         n_samples=2,
         real_tokens=36,
-        n_microbatches=4,
-        padded_tokens=1250,
-        predicted_ms=450.0,
-        predicted_peak_bytes=3 * 2**20,
-        measured_peak_bytes=4 * 2**20,
-        waited_ms=0.0,
-        planning_ms=20.0,
-        plans_ahead=2,
         outlier_sample=-1,
         outlier_tokens=0,
         outlier_ms=0.0,
         passes_ms=300.0,
-        last_pass_ms=400.0,
     )
     return replace(typical, **changes)

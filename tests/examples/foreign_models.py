@@ -12,23 +12,17 @@ from torch import Tensor, nn
 LONGEST = 64
 
 
-def _gpt2(**settings: Any) -> Any:
-    config = transformers.GPT2Config(
-        vocab_size=N_IDS,
-        n_positions=LONGEST,
-        n_embd=16,
-        n_layer=4,
-        n_head=2,
-        n_inner=40,
-        layer_norm_epsilon=1e-3,
-        bos_token_id=1,
-        eos_token_id=2,
-        attn_pdrop=0.0,
-        embd_pdrop=0.0,
-        resid_pdrop=0.0,
-        **settings,
-    )
+def small_gpt2(**settings: Any) -> Any:
+    """A GPT-2 without dropout, of two layers if nothing else is said."""
+    sizes = {"vocab_size": N_IDS, "n_positions": LONGEST, "n_embd": 16, "n_layer": 2, "n_head": 2}
+    ids = {"bos_token_id": 1, "eos_token_id": 2}
+    dropout = {"attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0}
+    config = transformers.GPT2Config(**{**sizes, **ids, **dropout, **settings})
     return transformers.GPT2LMHeadModel(config)
+
+
+def _gpt2(**settings: Any) -> Any:
+    return small_gpt2(n_layer=4, n_inner=40, layer_norm_epsilon=1e-3, **settings)
 
 
 def _t5(name: str = "T5", **settings: Any) -> Any:
@@ -132,7 +126,6 @@ def random_model(name: str) -> Any:
 
 
 def saved_model(name: str, folder: Path, dtype: torch.dtype = torch.float32) -> Any:
-    """A random model, and a folder with it."""
     model = random_model(name).to(dtype)
     model.save_pretrained(folder)
     return model

@@ -1,15 +1,21 @@
 """A cost model that one can compute by hand."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.baselines.config import (
+    DensePackingConfig,
+    NaivePaddingConfig,
+    TokenBudgetConfig,
+)
 from dynapipe_hpc.planner.batch.price_windows import PADDED_ONLY, price_windows
 from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
+from dynapipe_hpc.planner.choose.choice import Choice, Chooser
 from dynapipe_hpc.planner.cost.cost_model import (
     CostModel,
     FloatArray,
@@ -53,8 +59,6 @@ def linear_cost(
 def linear_price(
     launch_ms: tuple[float, ...], token_ms: tuple[float, ...], token_bytes: float, longest_row: int
 ) -> Price:
-    """See `linear_cost`."""
-
     def price(
         shapes: Shapes, _: Layout, recompute: Recompute, out: FloatArray | None
     ) -> StageCosts:
@@ -124,3 +128,23 @@ def split_samples(
         samples, cost, cluster, layouts, token_multiple=token_multiple, may_bundle=True
     )
     return table.microbatches_of(table.split(cluster.n_replicas))
+
+
+def naive(rows: int) -> NaivePaddingConfig:
+    return NaivePaddingConfig(rule="naive_padding", rows_per_microbatch=rows)
+
+
+def dense(row_tokens: int, rows: int) -> DensePackingConfig:
+    return DensePackingConfig(rule="dense_packing", row_tokens=row_tokens, rows_per_microbatch=rows)
+
+
+def budget(tokens: int) -> TokenBudgetConfig:
+    return TokenBudgetConfig(rule="token_budget", tokens_per_microbatch=tokens)
+
+
+@dataclass(frozen=True)
+class EveryChooser:
+    choosers: Sequence[Chooser]
+
+    def choose(self, samples: Sequence[Sample]) -> Choice:
+        return Choice(tuple(t for each in self.choosers for t in each.choose(samples).tried))

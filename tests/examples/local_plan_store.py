@@ -1,5 +1,3 @@
-"""Plan store inside one process."""
-
 import threading
 
 from dynapipe_hpc.store import plan_store as errors
@@ -23,26 +21,21 @@ class LocalPlanStore:
 
     @property
     def capacity(self) -> int:
-        """Number of plans of one rank that may wait to be taken."""
         return self._turns.capacity
 
     def planner_of(self, iteration: int) -> int:
-        """The rank that plans an iteration."""
         return self._turns.planner_of(iteration)
 
     def put(self, iteration: int, rank: int, plan: bytes, timeout_s: float) -> None:
-        """Stores the plan of a rank; see `PlanStore`."""
         if len(plan) > self._plan_bytes:
             raise errors.too_large_error(iteration, rank, len(plan), self._plan_bytes)
         self._publish(iteration, rank, plan, timeout_s)
 
     def fail(self, iteration: int, rank: int, reason: str, timeout_s: float) -> None:
-        """Stores a failure in place of a plan; see `PlanStore`."""
         failure = errors.planner_failed_error(iteration, self.planner_of(iteration), reason)
         self._publish(iteration, rank, failure, timeout_s)
 
     def take(self, iteration: int, rank: int, timeout_s: float) -> bytes:
-        """Takes the plan of a rank; see `PlanStore`."""
         with self._changed:
             message = self._receive(iteration, rank, timeout_s)
         if isinstance(message, PlannerFailedError):
@@ -50,7 +43,6 @@ class LocalPlanStore:
         return message
 
     def plans_ahead(self, rank: int) -> int:
-        """Number of consecutive plans of a rank that are ready to be taken."""
         with self._changed:
             first = iteration = self._next_take[rank]
             while (iteration, rank) in self._waiting:

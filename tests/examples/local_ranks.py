@@ -29,7 +29,6 @@ class LocalWorld:
     """Ranks that share memory; shared state changes under one lock."""
 
     def __init__(self, n_ranks: int) -> None:
-        """Counts every rank as running until `run` sees it end."""
         self.n_ranks = n_ranks
         self._changed = threading.Condition()
         self._at_work = set(range(n_ranks))
@@ -104,13 +103,9 @@ class Array(Protocol):
     """An array of floating-point numbers: a numpy array or a torch tensor."""
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """Length of every axis."""
-        ...
+    def shape(self) -> tuple[int, ...]: ...
 
-    def __setitem__(self, key: Any, value: Any, /) -> None:
-        """Assigns values to a part of the array."""
-        ...
+    def __setitem__(self, key: Any, value: Any, /) -> None: ...
 
 
 ArrayT = TypeVar("ArrayT", bound=Array)
@@ -118,8 +113,6 @@ ArrayT = TypeVar("ArrayT", bound=Array)
 
 @dataclass(slots=True, eq=False)
 class _Transfer(Generic[ArrayT]):
-    """One side of a transfer."""
-
     rank: int
     is_send: bool
     microbatch: int
@@ -142,7 +135,6 @@ class LocalNetwork(Generic[ArrayT]):
         allocate: Callable[[tuple[int, ...]], ArrayT],
         members: Sequence[int] | None = None,
     ) -> None:
-        """Connects some ranks of `world`, or all."""
         self.world = world
         self.allocate = allocate
         self.members = range(world.n_ranks) if members is None else members
@@ -150,7 +142,6 @@ class LocalNetwork(Generic[ArrayT]):
         self._n_matched: dict[frozenset[int], int] = {}
 
     def transport(self, rank: int) -> "LocalTransport[ArrayT]":
-        """The transport of a rank."""
         return LocalTransport(self, rank)
 
     def start(self, transfer: _Transfer[ArrayT], peer: int) -> None:
@@ -185,38 +176,30 @@ def _agree(one: _Transfer[ArrayT], other: _Transfer[ArrayT]) -> bool:
 
 
 class LocalTransport(Generic[ArrayT]):
-    """A rank's `Transport` in a `LocalNetwork`."""
-
     def __init__(self, network: LocalNetwork[ArrayT], rank: int) -> None:
-        """Joins the network as `rank`."""
         self._network = network
         self._rank = rank
         self._started: dict[tuple[bool, int, Payload], _Transfer[ArrayT]] = {}
         self._slots: dict[int, ArrayT] = {}
 
     def start_send(self, microbatch: int, payload: Payload, peer: int, tensor: ArrayT) -> None:
-        """Starts sending; the array is read when the peer starts receiving."""
         self._start(_Transfer(self._rank, True, microbatch, payload, tensor), peer)
 
     def wait_send(self, microbatch: int, payload: Payload) -> None:
-        """Waits until the peer has the array."""
         self._wait(True, microbatch, payload)
 
     def start_receive(
         self, microbatch: int, payload: Payload, peer: int, shape: tuple[int, ...], *, slot: int
     ) -> None:
-        """Starts receiving into a buffer."""
         if slot in self._slots:
             self._slots[slot][...] = math.nan
         buffer = self._slots[slot] = self._network.allocate(shape)
         self._start(_Transfer(self._rank, False, microbatch, payload, buffer), peer)
 
     def wait_receive(self, microbatch: int, payload: Payload) -> ArrayT:
-        """Waits for an array."""
         return self._wait(False, microbatch, payload)
 
     def clear(self) -> None:
-        """Frees all receive buffers."""
         self._slots.clear()
 
     def _start(self, transfer: _Transfer[ArrayT], peer: int) -> None:
@@ -267,7 +250,6 @@ class LocalSums:
     """Process groups of all ranks of a cluster that are threads of one process."""
 
     def __init__(self, world: LocalWorld, cluster: Cluster) -> None:
-        """Prepares the groups of every rank."""
         self.cluster = cluster
         ranks, of = range(cluster.n_ranks), cluster
         self.over_replicas: list[_Meeting] = _meetings(
@@ -302,7 +284,6 @@ class LocalCollectives:
     sums_beside_work = True
 
     def __init__(self, sums: LocalSums, rank: int) -> None:
-        """Takes part as rank `rank`."""
         self._rank = rank
         self._sums = sums
         self.stage = sums.cluster.stage_of(rank)
@@ -317,7 +298,6 @@ class LocalCollectives:
         self._within_replica = sums.within_replica[rank]
 
     def sum_over_replicas(self, values: torch.Tensor) -> None:
-        """All-reduce: replaces `values` with their sum over replicas."""
         shown = self._over_replicas.gather(self._rank, values.clone())
         values.copy_(torch.stack(shown).sum(dim=0))
 
@@ -333,21 +313,17 @@ class LocalCollectives:
         self._share(values).copy_(total)
 
     def gather_shares(self, values: torch.Tensor) -> None:
-        """All-gather: replaces every share of `values` with its replica's values."""
         shown = self._over_replicas.gather(self._rank, self._share(values).clone())
         values.copy_(torch.cat(shown))
 
     def sum_over_shards(self, values: torch.Tensor) -> torch.Tensor:
-        """All-reduce over shards, not in place."""
         shown = self._over_shards.gather(self._rank, values.clone())
         return torch.stack(shown).sum(dim=0, dtype=self._wide(values)).to(values.dtype)
 
     def sum_own_over_shards(self, values: torch.Tensor) -> torch.Tensor:
-        """Reduce-scatter over shards, not in place."""
         return self.sum_over_shards(values).chunk(self.n_shards)[self.shard].clone()
 
     def gather_over_shards(self, values: torch.Tensor) -> torch.Tensor:
-        """All-gather over shards."""
         return torch.cat(self._over_shards.gather(self._rank, values.clone()))
 
     def sum_within_replica(self, values: torch.Tensor) -> None:

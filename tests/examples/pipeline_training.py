@@ -158,7 +158,6 @@ def three_steps(
 
 
 def clusters(*sizes: tuple[int, int, int]) -> list[Cluster]:
-    """Of so many stages, replicas and shards each."""
     return [
         Cluster(n_stages=stages, n_replicas=replicas, n_shards=shards, device_memory_bytes=10**6)
         for stages, replicas, shards in sizes
@@ -171,11 +170,9 @@ def spread(those: Sequence[Cluster]) -> list[Cluster]:
 
 
 def id_of(cluster: Cluster) -> str:
-    """Its sizes in words."""
     sizes = f"{cluster.n_stages} stages x {cluster.n_replicas} replicas x {cluster.n_shards} shards"
     return f"{sizes}, spread" if cluster.sequence_parallel else sizes
 
 
 def each_of(those: Sequence[Cluster]) -> pytest.MarkDecorator:
-    """A test for every one of some clusters, as its argument `cluster`."""
     return pytest.mark.parametrize("cluster", those, ids=id_of)

@@ -37,7 +37,6 @@ GATED_T5: Mapping[str, Any] = {**T5, "feed_forward_proj": "gated-gelu"}
 
 
 def llama_tensors(n_kv_heads: int = 1, *, tied: bool = False) -> dict[str, Tensor]:
-    """The tensors of a Llama of one layer."""
     settings = {**LLAMA, "num_key_value_heads": n_kv_heads}
     return _tensors_of(settings, left_out=["lm_head"] * tied)
 
@@ -50,7 +49,6 @@ def t5_tensors(*, gated: bool = True, head: bool = True) -> dict[str, Tensor]:
 
 
 def write_model(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Path:
-    """Writes a folder with a model, or overwrites it."""
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps(dict(config)))
     write_tensors(folder / "model.safetensors", tensors)
@@ -58,7 +56,6 @@ def write_model(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, T
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Writes a file of tensors."""
     save_file({n: t.contiguous() for n, t in tensors.items()}, path, metadata={"format": "pt"})
 
 

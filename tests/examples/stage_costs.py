@@ -69,7 +69,6 @@ KIND_OF = {kind.name[0]: kind for kind in PassKind}
 
 
 def schedule_of(passes: Iterable[Iterable[Pass]]) -> Schedule:
-    """The schedule with these passes on every stage."""
     codes = [[len(PassKind) * p.microbatch + p.kind for p in row] for row in passes]
     return Schedule(np.array(codes, np.int32))
 

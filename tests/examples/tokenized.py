@@ -59,7 +59,6 @@ def sides_of(block: TokenBlock) -> list[list[list[int]]]:
 
 
 def header_in(path: Path) -> dict[str, Any]:
-    """The header of a dataset as JSON."""
     with h5py.File(path) as file:
         header: dict[str, Any] = json.loads(file["header"][()])
     return header
@@ -107,7 +106,6 @@ PAIRS = [
 
 
 def write_pairs(path: Path, pairs: Sequence[TokenPair] = PAIRS, vocab_size: int = 10) -> Path:
-    """Writes a dataset of pairs."""
     of_pairs = replace(header(vocab_size), has_pairs=True)
     with DatasetWriter.create(path, of_pairs) as writer:
         writer.append(

@@ -50,14 +50,8 @@ T5_SHAPE = T5Shape(
 TIED_SHAPE = SHAPE.model_copy(update={"tied_head": True, "norm_epsilon": 1e-3})
 # As T5 1.1, and with fewer layers in the decoder, as ByT5.
 GATED_T5_SHAPE = T5_SHAPE.model_copy(
-    update={
-        "n_decoder_layers": 2,
-        "gated": True,
-        "tied_head": False,
-        "n_buckets": 8,
-        "max_distance": 12,
-        "norm_epsilon": 1e-3,
-    }
+    update={"n_decoder_layers": 2, "gated": True, "tied_head": False, "norm_epsilon": 1e-3}
+    | {"n_buckets": 8, "max_distance": 12}
 )
 # What Llama 3, Qwen2 and Qwen3 have, all in one.
 LLAMA_SHAPE = LlamaShape(
@@ -90,7 +84,6 @@ UNEVEN_T5_SHAPE = T5_SHAPE.model_copy(update={"n_heads": 6, "vocab_size": 31})
 
 
 def name_of(shape: ModelShape) -> str:
-    """Name of a shape in tests."""
     gated = isinstance(shape, T5Shape) and shape.gated
     tied = shape.tied_head and not isinstance(shape, T5Shape)
     options = {"tied": tied, "gated": gated, "lora": shape.lora}
@@ -126,7 +119,6 @@ def random_samples(seed: int, n: int = 15) -> list[Sample]:
 
 
 def padded(samples: Sequence[Sample], shape: ModelShape = SHAPE) -> PaddedRows:
-    """One sample per row."""
     ids = tuple(s.sample_id for s in samples)
     if not shape.has_target_rows:
         return PaddedRows(ids, max(s.tokens for s in samples))
@@ -193,7 +185,6 @@ def random_split(
 
 
 def over_replicas(microbatches: Sequence[MicroBatch], n_replicas: int) -> list[list[MicroBatch]]:
-    """Deals micro-batches out in turn."""
     return [list(microbatches[replica::n_replicas]) for replica in range(n_replicas)]
 
 

@@ -1,25 +1,37 @@
-"""A cost table that was measured under other circumstances than those of its use."""
+"""Cost tables beside their use: measured under other circumstances, or without halves of passes."""
 
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.examples.measured_layers import SHAPE, linear_table
-from tests.jobs.tiny_experiment import tiny_experiment
+from tests.examples.measured_layers import SHAPE, linear_layer, linear_table
+from tests.jobs.tiny_experiment import tiny_experiment, with_keys
 
 from dynapipe_hpc.architecture.families import shape_from_values
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.experiment.checks import check_costs, configured, missing_rate
+from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.experiment.checks import (
+    check_costs,
+    configured,
+    kinds_with_halves,
+    missing_rate,
+)
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import with_cost_table
 from dynapipe_hpc.experiment.rank.devices import circumstances, find_host_device
-from dynapipe_hpc.planner.cost.config import AnalyticTable
-from dynapipe_hpc.planner.cost.from_config import CostSource
-from dynapipe_hpc.planner.cost.table.profile_file import write_table
+from dynapipe_hpc.planner.cost.config import AnalyticTable, ProfiledConfig
+from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts
+from dynapipe_hpc.planner.cost.table.profile_file import read_table, write_table
+from dynapipe_hpc.planner.cost.table.profile_table import (
+    LayerKey,
+    LayerProfile,
+    ProfileTable,
+    describe_table,
+)
+from dynapipe_hpc.planner.from_config import unmeasured_halves
 
-CPU = tiny_experiment(n_stages=2)
-CPU = CPU.model_copy(update={"training": CPU.training.model_copy(update={"device": "cpu"})})
+CPU = with_keys(tiny_experiment(n_stages=2), training={"device": "cpu"})
 MODEL = shape_from_values(SHAPE.model_dump())
 
 
@@ -83,8 +95,7 @@ def test_gpus_whose_sums_are_estimated_at_a_processors_rate_are_a_warning(
     assert "reduction_bytes_per_ms is not set" in missing_rate(config)
     assert "at 1 GB/s" in missing_rate(config)
     rate = AnalyticTable(reduction_bytes_per_ms=1e6)
-    planner = config.planner.model_copy(update={"cost": rate})
-    assert missing_rate(config.model_copy(update={"planner": planner})) == ""
+    assert missing_rate(with_keys(config, planner={"cost": rate})) == ""
 
 
 def test_processors_and_stages_need_no_rate_of_sums() -> None:
@@ -93,6 +104,71 @@ def test_processors_and_stages_need_no_rate_of_sums() -> None:
 
 
 def on_gpus(config: ExperimentConfig, **cluster: int) -> ExperimentConfig:
-    training = config.training.model_copy(update={"device": "cuda"})
-    changed = config.cluster.model_copy(update=cluster)
-    return config.model_copy(update={"training": training, "cluster": changed})
+    return with_keys(config, training={"device": "cuda"}, cluster=cluster)
+
+
+COSTS = ProfiledConfig(path=Path("c.h5"), recompute=("none", "full"))
+LAYER = linear_layer(1.0)
+HALVES = replace(LAYER, input_ms=1.5 * LAYER.forward_ms, weight_ms=LAYER.forward_ms)
+
+
+def config_of(*, split: bool, rules: tuple[str, ...] = ()) -> ExperimentConfig:
+    tables = tiny_experiment(n_stages=2).model_dump()
+    tables["model"] = SHAPE.model_dump()
+    tables["planner"]["schedule"] = {"split_backward": split, "rules": rules}
+    return ExperimentConfig.model_validate(tables)
+
+
+SPLIT, WHOLE = config_of(split=True), config_of(split=False)
+
+
+def table_of(**halves: bool) -> ProfileTable:
+    """Layers of some modes, with halves or without."""
+    layers: dict[LayerKey, LayerProfile] = {}
+    for mode, has_halves in halves.items():
+        layers |= linear_table(mode, **({"layer": HALVES} if has_halves else {})).layers
+    return replace(linear_table(), layers=layers)
+
+
+def test_layers_that_defer_have_halves_where_plans_may_split() -> None:
+    assert kinds_with_halves(SPLIT, Recompute.NONE) == {"layer", "stage"}
+    assert kinds_with_halves(SPLIT, Recompute.SELECTIVE) == {"layer", "stage"}
+    assert not kinds_with_halves(SPLIT, Recompute.FULL)
+    assert not kinds_with_halves(WHOLE, Recompute.NONE)
+    assert not kinds_with_halves(config_of(split=True, rules=("1f1b",)), Recompute.NONE)
+
+
+def unmeasured(costs: MeasuredCosts, config: ExperimentConfig = SPLIT) -> list[str]:
+    return unmeasured_halves(costs, config.planner, config.model, config.cluster.n_shards)
+
+
+def test_what_was_measured_is_not_lacking() -> None:
+    measured = MeasuredCosts(COSTS, table_of(none=True, full=False))
+    assert unmeasured(measured) == []  # with full, nothing is deferred
+
+
+def test_what_was_not_measured_is_named() -> None:
+    both = ProfiledConfig(path=Path("c.h5"), recompute=("none", "selective"))
+    costs = MeasuredCosts(both, table_of(none=True, selective=False))
+    assert unmeasured(costs) == ["tensor_parallel=1/recompute=selective/layer"]
+    assert unmeasured(costs, WHOLE) == []
+    assert unmeasured(replace(costs, config=COSTS)) == []
+
+
+def test_packed_rows_matter_where_plans_may_pack() -> None:
+    table = table_of(none=True)
+    packed = LayerKey(1, "none", "layer", "packed")
+    costs = MeasuredCosts(COSTS, replace(table, layers={**table.layers, packed: LAYER}))
+    assert unmeasured(costs) == []
+    tables = SPLIT.model_dump()
+    tables["planner"]["batch"] = {"rule": "dynamic", "layouts": ("padded", "packed")}
+    assert unmeasured(costs, ExperimentConfig.model_validate(tables)) == [str(packed)]
+
+
+@pytest.mark.parametrize("is_measured", [False, True])
+def test_a_table_says_whether_it_has_halves(tmp_path: Path, is_measured: bool) -> None:
+    path = tmp_path / "c.h5"
+    write_table(table_of(none=is_measured), path)
+    text = describe_table(read_table(path), path)
+    assert ("ms, backward passes in halves, too; " in text) == is_measured
+    assert ("\n  halves of backward passes: not measured" in text) != is_measured

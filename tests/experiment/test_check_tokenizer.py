@@ -1,13 +1,15 @@
-"""Datasets beside the model that a run begins with: of its tokenizer, or refused."""
+"""Configurations that begin with the weights of a model, and datasets beside its tokenizer."""
 
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.data.text.test_tokenizers import write_tokenizer
 from tests.examples.tokenized import header_in, with_header
 from tests.experiment.test_load import COMPLETE
+from tests.jobs.command_line import run_without
 
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
@@ -16,6 +18,8 @@ from dynapipe_hpc.experiment.check_dataset import describe_library
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import load_config
+from dynapipe_hpc.training.checkpoint.folder import Description
+from dynapipe_hpc.training.counters import Counters
 
 OTHERS = (
     r"were made by (bytes|other) \(.* tokens\), not by the tokenizer of model.init_from = .*model'"
@@ -34,7 +38,6 @@ def model(tmp_path: Path) -> Path:
 
 
 def preprocessed(folder: Path, *options: str) -> Path:
-    """A dataset in a folder."""
     lines = [json.dumps({"inputs": "word word", "targets": "word"})] * 20
     (folder / "corpus.jsonl").write_text("\n".join(lines))
     output = folder / "corpus.h5"
@@ -132,3 +135,103 @@ def test_another_major_version_of_transformers_is_told(model: Path) -> None:
     told = rf"{dataset}: its tokens were made with transformers 3.1.0, but \d.* is installed"
     [line, *_] = Experiment(config).data_lines
     assert re.match(told, line)
+
+
+GPT2 = {"model_type": "gpt2", "n_layer": 6, "n_embd": 24, "n_head": 3}
+GPT2 |= {"vocab_size": 301, "n_positions": 80, "layer_norm_epsilon": 1e-4}
+T5 = {"model_type": "t5", "num_layers": 2, "d_model": 24, "num_heads": 3}
+T5 |= {"d_kv": 7, "d_ff": 50, "vocab_size": 301}
+COMMAND = "from dynapipe_hpc.cli.main import main; sys.exit(main(sys.argv[1:]))"
+
+
+def config_naming(folder: Path, settings: dict[str, Any], model: str = "") -> Path:
+    """A configuration whose [model] table names a folder, and what else is given."""
+    (folder / "theirs").mkdir()
+    (folder / "theirs/config.json").write_text(json.dumps(settings))
+    start, rest = COMPLETE.split("[model]")
+    _, rest = rest.split("[cluster]")
+    text = f"{start}[model]\ninit_from = '{folder / 'theirs'}'\n{model}\n[cluster]{rest}"
+    (folder / "config.toml").write_text(text)
+    return folder / "config.toml"
+
+
+def test_sizes_are_those_of_the_model(tmp_path: Path) -> None:
+    config = load_config(config_naming(tmp_path, GPT2))
+    assert config.model.model_dump(exclude_none=True, exclude={"init_from"}) == {
+        "family": "gpt",
+        "n_layers": 6,
+        "hidden_size": 24,
+        "n_heads": 3,
+        "ffn_size": 96,
+        "vocab_size": 301,
+        "max_tokens": 80,
+        "norm_epsilon": 1e-4,
+        "tied_head": True,
+        "dropout": 0.1,
+    }
+
+
+def test_sizes_that_differ_are_all_named(tmp_path: Path) -> None:
+    path = config_naming(tmp_path, GPT2, "hidden_size = 32\nn_layers = 6\nnorm_epsilon = 1e-5")
+    with pytest.raises(InputError) as caught:
+        load_config(path, ["model.max_tokens=64"])
+    told = str(caught.value)
+    assert "hidden_size is 24 there, not 32; max_tokens is 80 there, not 64;" in told
+    assert "norm_epsilon is 0.0001 there, not 1e-05;" in told
+    assert "n_layers" not in told
+
+
+def test_what_training_drops_is_as_there_or_as_you_like(tmp_path: Path) -> None:
+    path = config_naming(tmp_path, T5 | {"dropout_rate": 0.3})
+    assert load_config(path).model.dropout_rate == 0.3
+    assert load_config(path, ["model.dropout=0.0"]).model.dropout_rate == 0.0
+
+
+def test_a_checkpoint_says_what_model_it_is(tmp_path: Path) -> None:
+    path = config_naming(tmp_path, GPT2)
+    model = load_config(path).model.model_dump(exclude={"init_from", "layers_per_stage"})
+    facts = {f"model.{key}": value for key, value in model.items()}
+    run = tmp_path / "run/checkpoints"
+    for n_done in (7, 12):
+        (run / f"{n_done:06d}").mkdir(parents=True)
+        counters = Counters(n_done, n_done, 1.0, 0, 0)
+        Description(n_done, counters, facts, ("x",)).write(run / f"{n_done:06d}")
+    found = load_config(path, [f"model.init_from='{tmp_path / 'run'}'"]).model
+    assert found.hidden_size == 24
+    assert found.init_from == str(run / "000012")
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("nowhere", "nowhere: is not a folder"),
+        ("", "model.init_from = ''"),
+        ("empty", "has neither config.json"),
+        ("run", "is a run without a complete checkpoint"),
+    ],
+)
+def test_a_path_without_a_model_is_refused(name: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "run/checkpoints").mkdir(parents=True)
+    path = config_naming(tmp_path, GPT2)
+    with pytest.raises(InputError, match=told):
+        load_config(path, [f"model.init_from='{tmp_path / name if name else ''}'"])
+
+
+def test_plans_need_neither_weights_nor_torch(tmp_path: Path) -> None:
+    config_naming(tmp_path, GPT2)
+    (tmp_path / "lengths.json").write_text(json.dumps({"batches": [[5, 32, 9, 17]]}))
+    arguments = ["plan", "config.toml", "--lengths", "lengths.json", "--json", "plans.json"]
+    ended = run_without(("torch", "safetensors"), COMMAND, *arguments, folder=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_the_way_to_begin_with_adapters_is_named(tmp_path: Path) -> None:
+    path = config_naming(tmp_path, T5)
+    facts = {f"model.{key}": value for key, value in load_config(path).model.sizes.items()}
+    (tmp_path / "tuned").mkdir()
+    adapted = {**facts, "model.lora": {"rank": 2}}
+    Description(4, Counters(4, 4, 1.0, 0, 0), adapted, ("x",)).write(tmp_path / "tuned")
+    command = f"dynapipe-hpc export {tmp_path / 'tuned'} -o FOLDER --base MODEL"
+    with pytest.raises(InputError, match=re.escape(f"({command}), and name FOLDER")):
+        load_config(path, [f"model.init_from={str(tmp_path / 'tuned')!r}"])

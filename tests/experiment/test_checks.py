@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 from tests.examples.tokenized import write_samples
-from tests.jobs.tiny_experiment import tiny_experiment
+from tests.jobs.tiny_experiment import tiny_experiment, with_keys
 
 from dynapipe_hpc.architecture.families import shape_from_values
 from dynapipe_hpc.data.errors import InputError
@@ -12,10 +12,8 @@ from dynapipe_hpc.job.world import MPI
 
 
 def files(dataset: Path, vocab_size: int) -> Experiment:
-    config = tiny_experiment()
-    data = config.data.model_copy(update={"dataset": str(dataset)})
-    model = config.model.model_copy(update={"vocab_size": vocab_size})
-    return Experiment(config.model_copy(update={"data": data, "model": model}))
+    model = {"vocab_size": vocab_size}
+    return Experiment(with_keys(tiny_experiment(), data={"dataset": str(dataset)}, model=model))
 
 
 def test_a_decoder_of_its_own_needs_a_start_token(tmp_path: Path) -> None:
@@ -43,10 +41,7 @@ def test_the_number_of_iterations_follows_from_epochs_and_tokens(tmp_path: Path)
     given = files(dataset, 40).config  # batches of 12 samples with 21 tokens
 
     def lasting(**length: float) -> Experiment:
-        training = {"iterations": None, **length}
-        return Experiment(given.model_copy(update={
-            "training": given.training.model_copy(update=training)
-        }))  # fmt: skip
+        return Experiment(with_keys(given, training={"iterations": None, **length}))
 
     assert RUN_CHECKS["iterations"](lasting(epochs=2.0), 1) == "6, as training.epochs = 2.0 takes"
     assert lasting(tokens=253).open().config.training.iterations == 2

@@ -24,7 +24,6 @@ BLOCKS = TOML.findall(EXAMPLES.read_text())
 
 
 def keys_of(table: object, path: str = "") -> Iterator[str]:
-    """Dotted names of all keys of a parsed file."""
     for entry in table if isinstance(table, list) else [table]:
         for key, value in entry.items() if isinstance(entry, dict) else ():
             yield path + key

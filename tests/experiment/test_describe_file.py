@@ -9,7 +9,7 @@ from tests.examples.equal_shares import equal_shares
 from tests.examples.linear_cost import changed
 from tests.examples.measured_layers import SHAPE, T5_SHAPE, linear_table
 from tests.examples.tokenized import write_samples
-from tests.jobs.tiny_experiment import tiny_experiment
+from tests.jobs.tiny_experiment import tiny_experiment, with_keys
 
 from dynapipe_hpc.architecture.families import shape_from_values
 from dynapipe_hpc.cli.main import main
@@ -63,9 +63,8 @@ def test_where_all_rows_are_packed_the_memory_of_packed_rows_counts(
     dataset = write_samples(tmp_path / "x.h5", [([1] * 20, [9], "long")])
 
     def longest(layouts: tuple[LayoutName, ...]) -> int:
-        config = experiment(max_tokens=2048)
-        planner = config.planner.model_copy(update={"batch": DynamicConfig(layouts=layouts)})
-        told = describe_for(config.model_copy(update={"planner": planner}), dataset)
+        planner = {"batch": DynamicConfig(layouts=layouts)}
+        told = describe_for(with_keys(experiment(max_tokens=2048), planner=planner), dataset)
         return int(told.split("none ")[1].split()[0].strip(","))
 
     padded = longest(("padded",))

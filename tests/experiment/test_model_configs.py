@@ -22,7 +22,6 @@ def n_parameters(shape: ModelShape) -> int:
 
 
 def n_positions(shape: ModelShape) -> int:
-    """Parameters of the table of positions."""
     return shape.max_tokens * shape.hidden_size if shape.family == "gpt" else 0
 
 

@@ -7,7 +7,7 @@ import h5py
 import pytest
 from tests.examples.measured_layers import linear_table
 from tests.examples.tokenized import write_samples
-from tests.jobs.tiny_experiment import tiny_experiment
+from tests.jobs.tiny_experiment import tiny_experiment, with_keys
 
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.experiment.load import to_toml
@@ -39,12 +39,9 @@ def written(folder: Path) -> str:
     config = tiny_experiment()
     write_table(replace(linear_table(), model=fingerprint_of(config.model)), folder / TABLE)
     cost = ProfiledConfig(path=folder / TABLE)
-    tables = {
-        "data": config.data.model_copy(update={"dataset": str(folder / DATASET)}),
-        "planner": config.planner.model_copy(update={"cost": cost}),
-    }
     path = folder / "config.toml"
-    path.write_text(to_toml(config.model_copy(update=tables)))
+    data = {"dataset": str(folder / DATASET)}
+    path.write_text(to_toml(with_keys(config, data=data, planner={"cost": cost})))
     return str(path)
 
 

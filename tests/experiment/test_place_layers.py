@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 import pytest
 from tests.examples.tokenized import write_samples
-from tests.jobs.tiny_experiment import tiny_experiment
+from tests.jobs.tiny_experiment import tiny_experiment, with_keys
 
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import Layout
@@ -22,17 +22,14 @@ PLACEMENTS = "dynapipe_hpc.experiment.experiment.placements"
 def with_large_head(folder: Path) -> ExperimentConfig:
     """A vocabulary so large that the head takes as long as several layers, and long pipelines."""
     write_samples(folder / "samples.h5", [([1] * 20, [9], "long")] * 400)
-    config = tiny_experiment(n_stages=2)
-    tables = {"dataset": str(folder / "samples.h5"), "tokens_per_batch": 4096}
-    data = config.data.model_copy(update=tables)
-    model = config.model.model_copy(update={"n_layers": 8, "vocab_size": 2000})
-    return config.model_copy(update={"data": data, "model": model})
+    data = {"dataset": str(folder / "samples.h5"), "tokens_per_batch": 4096}
+    model = {"n_layers": 8, "vocab_size": 2000}
+    return with_keys(tiny_experiment(n_stages=2), data=data, model=model)
 
 
 def with_placement(config: ExperimentConfig, placement: Placement) -> ExperimentConfig:
     """The configuration, as if it named these layers."""
-    model = config.model.model_copy(update={"layers_per_stage": placement.layers_per_stage})
-    return config.model_copy(update={"model": model})
+    return with_keys(config, model={"layers_per_stage": placement.layers_per_stage})
 
 
 def test_a_large_head_leaves_its_stage_fewer_layers(tmp_path: Path) -> None:
@@ -56,10 +53,9 @@ def test_a_large_head_leaves_its_stage_fewer_layers(tmp_path: Path) -> None:
 def test_layers_are_placed_by_costs_of_the_plainest_layout_that_plans_may_have(
     tmp_path: Path, layouts: tuple[LayoutName, ...], expected: Layout
 ) -> None:
-    config = with_large_head(tmp_path)
-    planner = config.planner.model_copy(update={"batch": DynamicConfig(layouts=layouts)})
+    batch = DynamicConfig(layouts=layouts)
     with patch(PLACEMENTS, wraps=placements) as found:
-        _ = Experiment(config.model_copy(update={"planner": planner})).placement
+        _ = Experiment(with_keys(with_large_head(tmp_path), planner={"batch": batch})).placement
     assert found.call_args.kwargs["layout"] is expected
 
 

@@ -1,5 +1,3 @@
-"""Examples of the README, against the code."""
-
 import importlib.util
 import json
 import re

@@ -6,7 +6,6 @@ import torch
 
 @pytest.fixture
 def device() -> torch.device:
-    """A GPU."""
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device, and torch sees none")
     return torch.device("cuda", torch.cuda.current_device())

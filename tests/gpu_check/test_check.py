@@ -1,5 +1,3 @@
-"""The GPU check, its steps and what it writes."""
-
 import json
 import os
 import shutil

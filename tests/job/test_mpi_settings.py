@@ -23,7 +23,6 @@ FILES = "OMPI_MCA_mca_base_param_files"
 
 
 def alone(program: str, *arguments: str) -> str:
-    """Output of a program that no launcher has started."""
     launched = ("PMI", "OMPI", "PMIX")
     environment = {n: value for n, value in os.environ.items() if not n.startswith(launched)}
     return subprocess.run(

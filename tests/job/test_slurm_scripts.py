@@ -85,19 +85,12 @@ def test_variants_are_read_as_people_write_them(
 
 
 CHAIN = (
-    SCRIPTS / "chain.sh",
-    "c.toml",
-    "d.h5",
-    "t.h5",
-    "runs/my run",
-    "--tokenizer",
-    "t.json",
-    "a",
+    *(SCRIPTS / "chain.sh", "c.toml", "d.h5", "t.h5", "runs/my run"),
+    *("--tokenizer", "t.json", "a"),
 )
 
 
 def jobs(folder: Path) -> list[list[str]]:
-    """Arguments of every submitted job."""
     of_jobs = (folder / "submitted").read_text().removesuffix("\n\n").split("\n\n")
     return [job.split("\n") for job in of_jobs]
 

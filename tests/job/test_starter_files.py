@@ -14,7 +14,6 @@ ROOT = Path(__file__).parents[2]
 
 
 def below(folder: Path) -> set[str]:
-    """Relative names of all files in a folder."""
     return {str(p.relative_to(folder)) for p in folder.rglob("*") if not p.is_dir()}
 
 

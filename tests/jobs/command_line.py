@@ -4,10 +4,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import MappingProxyType
+from typing import Any
 
+import tomli_w
 from tests.jobs.ready_ranks import ReadyRanks
 
 BIN = Path(sys.prefix) / "bin"
@@ -41,7 +45,6 @@ def _environment() -> dict[str, str]:
 def finish(
     folder: Path, n_ranks: int | None, *arguments: str, limit_s: float = 250
 ) -> "subprocess.CompletedProcess[str]":
-    """As `start`, to the end."""
     return _ended(start(folder, n_ranks, *arguments), limit_s)
 
 
@@ -150,3 +153,71 @@ def columns(run: Path, *names: str) -> list[list[float]]:
     """Of the iterations of a run folder."""
     rows = [json.loads(line) for line in (run / "iterations.jsonl").read_text().splitlines()]
     return [[float(row[name]) for row in rows] for name in names]
+
+
+Tables = Mapping[str, Mapping[str, Any]]
+
+CONFIG: Tables = {
+    "data": {"dataset": "corpus.h5", "max_tokens": 256, "tokens_per_batch": 1024},
+    "model": {
+        "n_layers": 4,
+        "hidden_size": 32,
+        "n_heads": 4,
+        "ffn_size": 64,
+        "vocab_size": 257,
+        "max_tokens": 256,
+    },
+    "cluster": {"n_replicas": 2, "n_stages": 2, "device_memory_bytes": 100_000_000},
+    "planner": {"cost": {"kind": "analytic"}, "batch": {"rule": "dynamic"}},
+    "training": {"iterations": 4, "learning_rate": 1e-3},
+}
+
+# Two ranks, which start in half the time of four.
+ONE_REPLICA = ("--set", "cluster.n_replicas=1")
+
+
+def write_config(folder: Path, changes: Tables) -> None:
+    """A configuration for four ranks, config.toml, with changes by table."""
+    tables = {
+        name: {**CONFIG.get(name, {}), **changes.get(name, {})} for name in {**CONFIG, **changes}
+    }
+    (folder / "config.toml").write_text(tomli_w.dumps(tables))
+
+
+def write_job_files(folder: Path, changes: Tables | None = None) -> None:
+    """A configuration and its dataset, corpus.h5, which was made of corpus.jsonl."""
+    for name, content in corpus_files().items():
+        (folder / name).write_bytes(content)
+    write_config(folder, changes or {})
+
+
+@cache
+def corpus_files() -> dict[str, bytes]:
+    """A demo corpus and its dataset by file name, made once as a user makes them."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        call(folder, None, "demo-corpus", "corpus.jsonl", "--samples", "200", "--seed", "3")
+        call(folder, None, "preprocess", "corpus.jsonl", "corpus.h5")
+        return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+REFUSING = """\
+import sys
+from importlib.abc import MetaPathFinder
+
+class Refusing(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        package = name.partition(".")[0]
+        if package in {refused}:
+            raise ModuleNotFoundError(f"No module named {{package!r}}", name=package)
+
+sys.meta_path.insert(0, Refusing())
+"""
+
+
+def run_without(
+    packages: Iterable[str], program: str, *arguments: str, folder: Path
+) -> "subprocess.CompletedProcess[str]":
+    """Runs a program as if some packages were not installed."""
+    refusing = REFUSING.format(refused=set(packages))
+    return run_python(refusing + program, *arguments, folder=folder)

@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.jobs.tiny_experiment import tiny_experiment
+from tests.jobs.tiny_experiment import tiny_experiment, with_keys
 
 from dynapipe_hpc.experiment.watch.rank_status import Phase
 from dynapipe_hpc.experiment.watch.watchdog import Watchdog
@@ -26,9 +26,8 @@ def main() -> None:
     missing = int(sys.argv[1])
     with open_job() as job:
         config = tiny_experiment(n_stages=2, n_replicas=job.size // 2)
-        executor = config.executor.model_copy(update={"timeout_s": LIMIT_S})
         folder = Path(sys.argv[2])
-        watchdog = Watchdog(job, config.model_copy(update={"executor": executor}), folder)
+        watchdog = Watchdog(job, with_keys(config, executor={"timeout_s": LIMIT_S}), folder)
         job.barrier()
         with job.ending.recorded(folder / "ended.json"), watchdog:
             watchdog.position.enter(Phase.COMPARES_PLANS, 7)

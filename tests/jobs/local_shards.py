@@ -33,11 +33,9 @@ class OneOf(OneShard):
         self.sequence_parallel = sequence_parallel
 
     def sum_own_over_shards(self, values: Tensor) -> Tensor:
-        """Its own part."""
         return values.chunk(self.n_shards)[0].clone()
 
     def gather_over_shards(self, values: Tensor) -> Tensor:
-        """As many copies as there are shards."""
         return torch.cat([values] * self.n_shards)
 
 

@@ -40,7 +40,6 @@ def start_ready(folder: Path, what: str) -> "subprocess.Popen[str]":
 
 
 def tell(process: "subprocess.Popen[str]") -> None:
-    """Lets a process begin."""
     assert process.stdin is not None
     process.stdin.write("go\n")
     process.stdin.flush()

@@ -36,7 +36,6 @@ class ReadyRanks:
         return self._job.poll() is None
 
     def finish(self, folder: Path, words: Sequence[str]) -> "subprocess.CompletedProcess[str]":
-        """Runs a verb in a folder, to its end or that of the job."""
         assert self._job.stdout is not None
         printed = [Path(self._folder.name, name) for name in ("out", "err")]
         for path in printed:

@@ -24,8 +24,6 @@ _PAUSE_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Output and exit code of a job that has ended."""
-
     exit_code: int
     out: str
     err: str
@@ -83,12 +81,10 @@ class RealJob:
             time.sleep(_PAUSE_S)
 
     def pid_of(self, rank: int) -> int:
-        """The process of a rank."""
         (pid,) = (pid for pid, env in self._marked() if _is_rank(rank, env))
         return pid
 
     def send(self, rank: int, number: signal.Signals) -> None:
-        """Sends a signal to one rank."""
         os.kill(self.pid_of(rank), number)
 
     def kill_rank(self, rank: int) -> bool:
@@ -110,7 +106,6 @@ class RealJob:
         return Ended(self.process.returncode, out, err)
 
     def kill(self) -> None:
-        """Ends whatever is left."""
         for pid, _ in self._marked():
             os.kill(pid, signal.SIGKILL)
         self.process.wait()

@@ -1,6 +1,5 @@
-"""An experiment that one can build without files."""
-
 from pathlib import Path
+from typing import Any
 
 from tests.examples.tokenized import write_samples
 
@@ -10,27 +9,23 @@ from dynapipe_hpc.experiment.load import to_toml
 
 def tiny_experiment(n_stages: int = 1, n_replicas: int = 1, n_shards: int = 1) -> ExperimentConfig:
     """A small GPT with rows of at most 32 tokens, 256 tokens per batch."""
+    sizes = {"n_layers": 4, "hidden_size": 16, "n_heads": 2, "ffn_size": 64}
+    ranks = {"n_stages": n_stages, "n_replicas": n_replicas, "n_shards": n_shards}
     return ExperimentConfig.model_validate(
         {
             "data": {"dataset": "none.h5", "max_tokens": 32, "tokens_per_batch": 256},
-            "model": {
-                "n_layers": 4,
-                "hidden_size": 16,
-                "n_heads": 2,
-                "ffn_size": 64,
-                "vocab_size": 40,
-                "max_tokens": 64,
-            },
-            "cluster": {
-                "n_stages": n_stages,
-                "n_replicas": n_replicas,
-                "n_shards": n_shards,
-                "device_memory_bytes": 10**9,
-            },
+            "model": {**sizes, "vocab_size": 40, "max_tokens": 64},
+            "cluster": {**ranks, "device_memory_bytes": 10**9},
             "planner": {"cost": {"kind": "analytic"}, "batch": {"rule": "dynamic"}},
             "training": {"iterations": 1},
         }
     )
+
+
+def with_keys(config: ExperimentConfig, **tables: dict[str, Any]) -> ExperimentConfig:
+    """The configuration with other values of keys, by table; nothing is checked."""
+    changed = {name: getattr(config, name).model_copy(update=keys) for name, keys in tables.items()}
+    return config.model_copy(update=changed)
 
 
 def write_tiny_experiment(folder: Path) -> Path:

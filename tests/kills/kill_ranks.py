@@ -20,7 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.examples.checkpoint_weights import different, load_weights
-from tests.jobs.job_files import write_job_files
+from tests.jobs.command_line import write_job_files
 from tests.jobs.real_job import RUN, real_job
 
 from dynapipe_hpc.job.machine import machine_facts

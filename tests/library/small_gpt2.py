@@ -4,8 +4,7 @@ from typing import Any
 
 import numpy as np
 import torch
-import transformers
-from tests.examples.foreign_models import LONGEST, N_IDS
+from tests.examples.foreign_models import LONGEST, N_IDS, small_gpt2
 
 from dynapipe_hpc import FunctionCost
 from hf_sampler import PlannedSampler
@@ -22,19 +21,7 @@ Gradients = dict[str, torch.Tensor]
 
 def model() -> Any:
     torch.manual_seed(3)
-    config = transformers.GPT2Config(
-        vocab_size=N_IDS,
-        n_positions=LONGEST,
-        n_embd=16,
-        n_layer=2,
-        n_head=2,
-        attn_pdrop=0.0,
-        embd_pdrop=0.0,
-        resid_pdrop=0.0,
-        bos_token_id=1,
-        eos_token_id=2,
-    )
-    made = transformers.GPT2LMHeadModel(config).double()
+    made = small_gpt2().double()
     made.loss_function = mean_loss  # in place of one in float32
     return made
 

@@ -4,27 +4,40 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 from tests.examples.any_decoders import SAMPLES, TOKENS, WEIGHTS, run, stages_of
 from tests.examples.training_case import (
+    CPU,
+    GATED_T5_SHAPE,
     LLAMA_SHAPE,
     PLAIN_LLAMA_SHAPE,
     SHAPE,
     START_ID,
+    T5_SHAPE,
     TIED_SHAPE,
+    RandomTokens,
+    laid_out,
+    name_of,
     packed,
     padded,
+    random_samples,
+    run_stage,
 )
+from tests.oracles.plain_dropout import factors
 from tests.oracles.plain_models import gpt_row, llama_row
 
 from dynapipe_hpc.architecture.decoder import DecoderShape
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.rope_scaling import LinearScaling, YarnScaling
-from dynapipe_hpc.data.microbatch import DenseRows, Recompute
+from dynapipe_hpc.data.microbatch import DenseRows, Layout, MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.models.batch import Batch
+from dynapipe_hpc.models.batch import Batch, IterationTokens
 from dynapipe_hpc.models.decoder import DecoderStage
 from dynapipe_hpc.models.documents import Documents
+from dynapipe_hpc.models.dropout import Dropout, dropout_keys
+from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.rotary import Angles
 
 SHAPES: dict[str, DecoderShape] = {
@@ -101,14 +114,9 @@ def test_gradients_are_the_sum_of_those_of_documents_alone(
         torch.testing.assert_close(weight.grad, expected[name].grad, rtol=1e-11, atol=1e-12)
 
 
-def initial(
-    shape: DecoderShape = SHAPE,
-    layers: range = range(4),
-    *,
-    seed: int = 3,
-) -> DecoderStage:
+def initial(shape: DecoderShape, layers: range = range(4)) -> DecoderStage:
     first, last = layers.start == 0, layers.stop == shape.n_layers
-    return DecoderStage(shape, layers, first=first, last=last, seed=seed, dtype=torch.float64)
+    return DecoderStage(shape, layers, first=first, last=last, seed=3, dtype=torch.float64)
 
 
 @every_shape
@@ -135,19 +143,6 @@ def test_the_last_stage_of_a_tied_model_holds_the_vectors_of_tokens_and_no_posit
         "head.norm.bias",
     ]
     assert first & last == {"embedding.tokens.weight"}
-
-
-def test_another_seed_gives_other_weights() -> None:
-    one, other = (initial(seed=seed).state_dict()["embedding.tokens.weight"] for seed in (1, 2))
-    assert not torch.equal(one, other)
-
-
-def test_no_two_matrices_start_alike_and_the_residual_ones_are_smaller() -> None:
-    weights = {n: p for n, p in initial().named_parameters() if p.ndim == 2}
-    assert len({float(p[0, 0].detach()) for p in weights.values()}) == len(weights)
-    for name, weight in weights.items():
-        deviation = 0.02 / 8**0.5 if name.endswith("output.weight") else 0.02
-        assert weight.std().item() == pytest.approx(deviation, rel=0.2), name
 
 
 def test_positions_begin_anew_in_every_document() -> None:
@@ -192,3 +187,53 @@ def test_positions_of_densely_packed_rows_go_on(shape: DecoderShape) -> None:
     found = run(stages(1, shape), DenseRows(((1, 2), (4,)), 16))
     expected = written_out(shape, [SAMPLES[:2], [SAMPLES[3]]])
     assert found.item() == pytest.approx(expected, rel=1e-12)
+
+
+RATE, SEED, ITERATION = 0.3, 5, 11
+DROPPED_SAMPLES = {s.sample_id: s for s in random_samples(1, 5)}
+each_shape = pytest.mark.parametrize("shape", [SHAPE, T5_SHAPE, GATED_T5_SHAPE], ids=name_of)
+
+
+def dropout(name: str = "here") -> Dropout:
+    made = Dropout()
+    made.set(RATE, SEED, name)
+    return made
+
+
+def test_a_mask_is_of_seed_place_iteration_sample_position_and_column() -> None:
+    keys = dropout_keys(
+        ITERATION, [[7, 2**40], [3]], {7: range(3), 2**40: range(2), 3: range(4)}, 6
+    )
+    values = torch.randn(2, 6, 9, dtype=torch.float64, generator=torch.manual_seed(1))
+    found = dropout()(values, keys)
+    first = [*((ITERATION, 7, i) for i in range(3)), *((ITERATION, 2**40, i) for i in range(2))]
+    second = [(ITERATION, 3, i) for i in range(4)]
+    for row, tokens in enumerate((first, second)):
+        expected = factors(SEED, "here", RATE, [*tokens], 9) * values[row, : len(tokens)].numpy()
+        np.testing.assert_allclose(found[row, : len(tokens)].numpy(), expected, rtol=1e-14)
+    assert torch.equal(dropout()(values[..., 4:], keys, 4), found[..., 4:])
+
+
+def whole(shape: ModelShape, rate: float) -> StageOfFamily:
+    shape, layers = shape.model_copy(update={"dropout": rate}), range(shape.n_all_layers)
+    return family_of(shape)(shape, layers, first=True, last=True, device=CPU)
+
+
+def microbatch(shape: ModelShape) -> MicroBatch:
+    return laid_out(list(DROPPED_SAMPLES.values()), Layout.PADDED, shape)
+
+
+def tokens(iteration: int | None) -> IterationTokens:
+    weights = dict.fromkeys(DROPPED_SAMPLES, 0.1)
+    return IterationTokens(DROPPED_SAMPLES, weights, RandomTokens(), START_ID, iteration=iteration)
+
+
+@each_shape
+def test_there_is_none_outside_training(shape: ModelShape) -> None:
+    losses = {}
+    for rate, iteration in ((0.0, 1), (RATE, None), (RATE, 1), (RATE, 2)):
+        module = whole(shape, rate)
+        batch = module.collate(microbatch(shape), tokens(iteration))
+        losses[rate, iteration] = run_stage(module, None, batch).item()
+    assert losses[RATE, None] == losses[0.0, 1]
+    assert len(set(losses.values())) == 3

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,11 +14,11 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn import functional
 
-from dynapipe_hpc.architecture.decoder import GptShape, LlamaShape
+from dynapipe_hpc.architecture.decoder import LlamaShape
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.placement import Placement
-from dynapipe_hpc.architecture.t5 import T5Shape
 from dynapipe_hpc.data.microbatch import Recompute
+from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.models import attention, family, t5
 from dynapipe_hpc.models.batch import Batch, Labels
 from dynapipe_hpc.models.family import StageOfFamily, family_of
@@ -30,48 +31,18 @@ from dynapipe_hpc.planner.cost.cost_model import CostModel, Shapes, forward_cost
 from dynapipe_hpc.training.flat_parameters import FlatParameters
 
 META, ELEMENT_BYTES = torch.device("meta"), 2
-GPT_6B7 = GptShape(
-    n_layers=1,
-    hidden_size=4096,
-    n_heads=32,
-    ffn_size=16384,
-    vocab_size=50_304,
-    max_tokens=2048,
-    dropout=0.1,
-)
-QWEN3_8B = LlamaShape(
-    n_layers=1,
-    hidden_size=4096,
-    n_heads=32,
-    n_kv_heads=8,
-    head_size=128,
-    ffn_size=12_288,
-    vocab_size=151_936,
-    max_tokens=2048,
-    qk_norm=True,
-)
-T5_11B = T5Shape(
-    n_layers=3,
-    hidden_size=1024,
-    n_heads=128,
-    head_size=128,
-    ffn_size=65_536,
-    vocab_size=50_304,
-    max_tokens=2048,
-)
-FLAN_XXL = T5Shape(
-    n_layers=3,
-    n_decoder_layers=2,
-    hidden_size=4096,
-    n_heads=64,
-    head_size=64,
-    ffn_size=10_240,
-    gated=True,
-    tied_head=False,
-    vocab_size=32_128,
-    max_tokens=2048,
-    dropout=0.1,
-)
+
+
+def full_size(name: str, **changes: Any) -> ModelShape:
+    """One layer, or a few, of a model in configs/models."""
+    path = Path(__file__).parents[2] / "configs" / "models" / f"{name}.toml"
+    return load_config(path).model.model_copy(update={"max_tokens": 2048, **changes})
+
+
+GPT_6B7 = full_size("gpt_6.7b", n_layers=1, dropout=0.1)
+QWEN3_8B = full_size("qwen3_8b", n_layers=1)
+T5_11B = full_size("t5_11b", n_layers=3, vocab_size=50_304)
+FLAN_XXL = full_size("flan_t5_xxl", n_layers=3, n_decoder_layers=2, dropout=0.1)
 SHAPES = (GPT_6B7, QWEN3_8B, T5_11B, FLAN_XXL)
 
 

@@ -41,16 +41,19 @@ class Outcome(NamedTuple):
     of_vectors: Tensor
 
 
+def outcome_of(loss: Tensor, hidden: Tensor, vectors: Tensor) -> Outcome:
+    (SCALE * loss).backward()  # type: ignore[no-untyped-call]
+    assert hidden.grad is not None
+    assert vectors.grad is not None
+    return Outcome(loss.detach(), hidden.grad, vectors.grad)
+
+
 def computed(shards: Shards, dtype: torch.dtype = torch.float64) -> Outcome:
     split = Split(0, 1, shards.shard, shards.n_shards, IDS)
     hidden = HIDDEN.to(dtype, copy=True).requires_grad_()
     vectors = split.part_of(VECTORS).to(dtype, copy=True).requires_grad_()
     losses = linear_cross_entropy(hidden, vectors, LABELS, Vocabulary(IDS, shards))
-    loss = (losses * WEIGHTS.to(losses.dtype)).sum()
-    (SCALE * loss).backward()  # type: ignore[no-untyped-call]
-    assert hidden.grad is not None
-    assert vectors.grad is not None
-    return Outcome(loss.detach(), hidden.grad, vectors.grad)
+    return outcome_of((losses * WEIGHTS.to(losses.dtype)).sum(), hidden, vectors)
 
 
 def joined(of_shards: list[Outcome]) -> Outcome:
@@ -86,11 +89,7 @@ def plain() -> Outcome:
     hidden, vectors = HIDDEN.clone().requires_grad_(), VECTORS.clone().requires_grad_()
     logits = (hidden @ vectors.T).flatten(0, 1)
     losses = functional.cross_entropy(logits, LABELS.flatten(), reduction="none")
-    loss = (losses * WEIGHTS.flatten()).sum()
-    (SCALE * loss).backward()  # type: ignore[no-untyped-call]
-    assert hidden.grad is not None
-    assert vectors.grad is not None
-    return Outcome(loss.detach(), hidden.grad, vectors.grad)
+    return outcome_of((losses * WEIGHTS.flatten()).sum(), hidden, vectors)
 
 
 @pytest.mark.parametrize("n_shards", [1, 2, 3, 5])

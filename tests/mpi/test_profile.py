@@ -1,5 +1,3 @@
-"""Profiling on as many ranks as a run has."""
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from mpi4py import MPI
-from tests.jobs.tiny_experiment import tiny_experiment
+from tests.jobs.tiny_experiment import tiny_experiment, with_keys
 from torch import Tensor, nn
 from torch.nn.modules.module import (
     register_module_forward_pre_hook,
@@ -38,8 +36,7 @@ def test_ranks_measure_together_and_the_first_has_the_table(
     if job.size % (n_stages * n_shards):
         pytest.skip(f"{job.size} ranks do not make {n_stages} stages of {n_shards} shards")
     config = tiny_experiment(n_stages, job.size // (n_stages * n_shards), n_shards)
-    cluster = config.cluster.model_copy(update={"sequence_parallel": spread})
-    config = config.model_copy(update={"cluster": cluster})
+    config = with_keys(config, cluster={"sequence_parallel": spread})
     grid = ProfileGrid.from_config(config, max_tokens=32)
     table = profile(job, config, grid, repetition_s=0.0, on_progress=lambda _: None)
     if job.is_first:

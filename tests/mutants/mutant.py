@@ -1,5 +1,6 @@
 """A change to the source that some test must notice."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,12 +33,10 @@ class Mutant:
 
     @property
     def path(self) -> Path:
-        """The source file."""
         return SOURCES / self.file
 
     @property
     def module(self) -> str:
-        """The module that the file is imported as."""
         return ".".join(("dynapipe_hpc", *Path(self.file).with_suffix("").parts))
 
     def changed_source(self) -> str:
@@ -55,16 +54,25 @@ class Mutant:
         return source.replace(self.old, self.new)
 
     def __str__(self) -> str:
-        """File and mistake."""
         return f"{self.file}: {self.why}"
 
 
 def of(file: str, tests: str, *changes: tuple[str, ...]) -> Iterator[Mutant]:
-    """Mutants of a source file that a file of tests notices.
+    """Mutants of a source file that a file of tests, or one test of it, notices.
 
     Every change is the old text, the new one, the mistake, and names of tests, without `test_`, of
-    which one must fail; where none is named, any.
+    which one must fail; where none is named, any. Of one test, these are its cases in brackets.
+    Where most of the text stays, it is there once, with what changes in it as «old→new».
     """
-    for old, new, why, *names in changes:
-        named = tuple(f"{tests}::test_{name}" for name in names)
+    separator = "" if "::" in tests else "::test_"
+    for old, new, why, *names in map(_in_full, changes):
+        named = tuple(f"{tests}{separator}{name}" for name in names)
         yield Mutant(file, old, new, why, named or (tests,))
+
+
+def _in_full(change: tuple[str, ...]) -> tuple[str, ...]:
+    marked = re.fullmatch("(.*)«(.*)→(.*)»(.*)", change[0], re.DOTALL)
+    if not marked:
+        return change
+    before, old, new, behind = marked.groups()
+    return (before + old + behind, before + new + behind, *change[1:])

@@ -1,5 +1,3 @@
-"""Mistakes in copies of scripts and configurations to start from."""
-
 from tests.mutants.mutant import of
 
 STARTER_FILES = (

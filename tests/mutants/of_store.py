@@ -1,18 +1,13 @@
-"""Mistakes in the plan store."""
-
 from tests.mutants.mutant import of
 
 STORE = (
     *of("store/ring_layout.py", "tests/store/test_mpi.py",
-        ("if id(message) not in starts:", "if True:",
-         "shards of a stage each have a copy of their plan",
+        ("if «id(message) not in starts→True»:", "shards of a stage each have a copy of their plan",
          "the_plan_of_several_shards_is_stored_once"),
         ("self._messages_start <= start <=", "0 <= start <=",
          "a message may begin within the headers", "a_message_that_cannot_be_is_not_found"),
-        ("if len(self._messages) == self._layout.n_ranks:", "if True:",
-         "a host gets an entry per rank"),
-        ("number - self._n_taken[rank] < self", "0 < self",
-         "an entry is overwritten before it is taken"),
+        ("if «len(self._messages) == self._layout.n_ranks→True»:", "a host gets an entry per rank"),
+        ("«number - self._n_taken[rank]→0» < self", "an entry is overwritten before it is taken"),
         ("if not self._is_free(rank, number):", "if True:",
          "the counts of a host are read for each of its ranks"),
         ("sorted(self._messages.items())", "self._messages.items()",
@@ -23,16 +18,12 @@ STORE = (
          "plans_arrive_unchanged_and_in_order")),
     *of("store/mpi.py", "tests/store/test_mpi.py",
         ("if waited_s > _WITHOUT_PAUSE_S:", "if False:", "a wait occupies a core"),
-        ("min(share * waited_s, longest_pause_s)", "0",
-         "a long wait asks as often as a short one"),
-        ("min(share * waited_s, longest_pause_s)", "min(share * waited_s, 2e-3)",
-         "nobody may pause for longer"),
+        ("min(share * waited_s, longest_pause_s)", "0", "a long wait asks as often as a short one"),
+        ("min(share * waited_s, «longest_pause_s→2e-3»)", "nobody may pause for longer"),
         ("min(share * waited_s, longest_pause_s)", "share * waited_s",
          "pauses become as long as the wait allows"),
-        ("self._window.Rput(block, owner, offset + start)",
-         "self._window.Rput(block, owner, offset)", "blocks overwrite each other"),
-        ("self._window.Rget(block, owner, offset + start)",
-         "self._window.Rget(block, owner, offset)", "all blocks are the first"),
+        ("self._window.Rput(block, owner, offset« + start→»)", "blocks overwrite each other"),
+        ("self._window.Rget(block, owner, offset« + start→»)", "all blocks are the first"),
         ("if window.model != MPI.WIN_UNIFIED:", "if False:",
          "a memory model with a second copy is accepted", "memory_that_mpi_copies_is_refused")),
 )  # fmt: skip

@@ -50,7 +50,6 @@ class EventSimulation:
         self.run()
 
     def run(self) -> None:
-        """Lets everything happen that can happen now, then moves the clock."""
         while True:
             while self.something_happens():
                 pass
@@ -105,7 +104,6 @@ class EventSimulation:
         return True
 
     def duration_ms(self, pass_: Pass, s: int) -> float:
-        """Duration of a pass."""
         cell = (pass_.microbatch, s)
         weight_ms = float(self.costs.weight_ms[cell])
         match pass_.kind:

@@ -73,8 +73,6 @@ def _require(holds: bool) -> None:
 
 @dataclass(eq=False)
 class _Transfer:
-    """One side of a transfer."""
-
     is_send: bool
     value: Value = NONE  # sent, or received
     slot: int = -1

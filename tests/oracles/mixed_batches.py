@@ -1,5 +1,3 @@
-"""Global batches of a mixture, sample by sample."""
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -38,8 +38,6 @@ def target_modules(shape: ModelShape) -> Mapping[str, str]:
 
 
 class PeftModel:
-    """A model with frozen weights and adapters, in float64."""
-
     def __init__(self, shape: ModelShape, weights: Mapping[str, Tensor]) -> None:
         """Takes the weights of all parts and adapters, by our names."""
         assert shape.lora is not None

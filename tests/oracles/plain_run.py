@@ -60,11 +60,9 @@ class PlainRun:
             self.tensors |= {f"{kind}/{name}": torch.zeros_like(value) for kind in KINDS[1:]}
 
     def resume(self, n_done: int) -> None:
-        """Takes the state of a checkpoint."""
         self.tensors, self.n_done = read_checkpoint(self._folder, n_done), n_done
 
     def step(self) -> Outcome:
-        """Trains on the next batch."""
         weights = {
             name.removeprefix("weight/"): tensor.clone().requires_grad_()
             for name, tensor in self.tensors.items()

@@ -65,7 +65,6 @@ PLAN_OF_PAIRS = replace(
 
 
 def encode(plan: RankPlan) -> bytes:
-    """The bytes of an iteration of one rank."""
     return encode_plans([plan])[0]
 
 

@@ -161,7 +161,6 @@ def test_what_they_are_spoiled_from_is_accepted(name: str) -> None:
 
 
 def copied(arguments: Arguments) -> Arguments:
-    """Arguments of which kernels may write into the arrays."""
     return [a.copy() if isinstance(a, np.ndarray) else a for a in arguments]
 
 

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.examples.baselines import EveryChooser, budget, naive
 from tests.examples.equal_shares import rows_only
-from tests.examples.linear_cost import linear_cost, samples_of
+from tests.examples.linear_cost import EveryChooser, budget, linear_cost, naive, samples_of
 
 from dynapipe_hpc.data.microbatch import PackedRow, Recompute
 from dynapipe_hpc.data.sample import Sample

@@ -1,10 +1,8 @@
-"""The configurations that are rehearsed."""
-
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from tests.jobs.job_files import Tables
+from tests.jobs.command_line import Tables
 
 BASE: Tables = {
     "model": {
@@ -22,8 +20,6 @@ BASE: Tables = {
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """A configuration that is rehearsed."""
-
     name: str
     changes: Tables
     verb: str = "run"
@@ -33,13 +29,11 @@ class Rehearsal:
 
     @property
     def tables(self) -> Tables:
-        """The configuration."""
         changed = {name: _merged(BASE.get(name, {}), self.changes.get(name, {})) for name in BASE}
         return {**self.changes, **changed}
 
     @property
     def n_ranks(self) -> int:
-        """Number of ranks."""
         cluster = self.tables["cluster"]
         return prod(cluster[key] for key in ("n_replicas", "n_stages", "n_shards"))
 

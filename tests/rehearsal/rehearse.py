@@ -17,8 +17,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tests.jobs.command_line import BIN, ROOT
-from tests.jobs.job_files import write_job_files
+from tests.jobs.command_line import BIN, ROOT, write_job_files
 from tests.rehearsal.mistakes import ENDS_WITH_AN_ERROR, MISTAKES
 from tests.rehearsal.rehearsals import REHEARSALS, Rehearsal
 
@@ -138,7 +137,6 @@ def start(
 def merged(
     each: Rehearsal, folder: Path, ended: "subprocess.CompletedProcess[str]"
 ) -> dict[str, Any]:
-    """The reports of all ranks as one."""
     reports = [json.loads(path.read_text()) for path in sorted((folder / "reports").iterdir())]
     shown: dict[str, list[str]] = {}
     for report in reports:

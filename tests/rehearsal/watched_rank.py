@@ -167,7 +167,6 @@ def counts_of_device() -> dict[str, int]:
 
 
 def main(reports: Path, arguments: list[str]) -> int:
-    """Runs the verb, and writes the report of this rank."""
     if number := os.environ.get("REHEARSAL_MISTAKE"):
         mutant = MISTAKES[int(number)].mutant
         finder = ChangedModule(mutant.module, mutant.path, mutant.changed_source())

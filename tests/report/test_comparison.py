@@ -1,5 +1,3 @@
-"""Comparisons of runs: gains, summaries, and their evaluations side by side."""
-
 import math
 from collections.abc import Iterator
 from pathlib import Path

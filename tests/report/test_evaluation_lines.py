@@ -1,5 +1,3 @@
-"""Evaluations in the table and the figure of a report."""
-
 from pathlib import Path
 
 from tests.examples.example_runs import write_run

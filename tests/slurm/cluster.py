@@ -1,13 +1,14 @@
 """A Slurm controller with some nodes on this machine, for tests."""
 
 import os
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,8 +82,6 @@ def missing() -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A controller and its nodes."""
-
     folder: Path
     nodes: tuple[str, ...]
 
@@ -99,7 +98,6 @@ class Cluster:
         ).stdout
 
     def start(self) -> None:
-        """Starts all daemons and waits for the nodes."""
         self._configure()
         munge = {
             "socket": "munge.socket",
@@ -116,7 +114,6 @@ class Cluster:
         self.await_nodes()
 
     def start_node(self, name: str) -> None:
-        """Starts the daemon of a node."""
         script = _ON_A_NODE.format(name=name, folder=self.folder)
         self._run("unshare", "--uts", "--mount", "sh", "-ec", script)
 
@@ -136,14 +133,12 @@ class Cluster:
         return found
 
     def end_jobs(self) -> None:
-        """Ends all jobs and waits for their processes to be gone."""
         self.call("scancel", "--user=root")
         ended_by = time.monotonic() + END_WITHIN_S
         while self.processes() and time.monotonic() < ended_by:
             time.sleep(0.1)
 
     def stop(self) -> None:
-        """Ends jobs and daemons."""
         with suppress(subprocess.SubprocessError):
             self.end_jobs()
         kill(self.processes())
@@ -191,7 +186,6 @@ class Cluster:
             )
 
     def await_nodes(self) -> None:
-        """Waits until all nodes are there and have nothing to do."""
         deadline = time.monotonic() + READY_WITHIN_S
         while self.call("sinfo", "-h", "-N", "-o", "%T", "-p", "normal").split() != ["idle"] * len(
             self.nodes
@@ -202,7 +196,6 @@ class Cluster:
 
 
 def free_ports(n_ports: int) -> list[int]:
-    """Ports that nothing listens on."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(n_ports)]
         for each in sockets:
@@ -211,8 +204,82 @@ def free_ports(n_ports: int) -> list[int]:
 
 
 def kill(pids: Iterable[int]) -> None:
-    """Ends processes at once."""
     for pid in pids:
         with suppress(ProcessLookupError):
             if pid:
                 os.kill(pid, signal.SIGKILL)
+
+
+SCRIPTS = Path(__file__).parents[2] / "slurm"
+ENDED = frozenset({"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL"})
+PATIENCE_S = 240
+CRASHED_IN_MPI_INIT = ("(mca_pml_ob1_recv_frag_callback_match+", "(ompi_mpi_init+")
+
+
+@dataclass(frozen=True, slots=True)
+class BatchJob:
+    cluster: Cluster
+    job_id: int
+    log: Path
+
+    @property
+    def state(self) -> str:
+        """As Slurm calls it: PENDING, RUNNING, ..."""
+        return self.fact("JobState")
+
+    @property
+    def exit_code(self) -> int:
+        return int(self.fact("ExitCode").partition(":")[0])
+
+    @property
+    def n_restarts(self) -> int:
+        """Number of times that it was put back in the queue."""
+        return int(self.fact("Restarts"))
+
+    def fact(self, name: str) -> str:
+        """A fact about the job, from Slurm."""
+        facts = self.cluster.call("scontrol", "show", "job", str(self.job_id))
+        found = re.search(rf"\b{name}=(\S*)", facts)
+        assert found is not None, facts
+        return found[1]
+
+    def text(self) -> str:
+        """All that it has printed."""
+        return self.log.read_text() if self.log.exists() else ""
+
+    def iterations(self) -> list[int]:
+        """The iterations it has told of, those after a restart included."""
+        return [int(k) for k in re.findall(r"^iteration +(\d+)", self.text(), re.MULTILINE)]
+
+    def wait_for(self, condition: Callable[["BatchJob"], bool]) -> None:
+        """Waits until something is so; fails once it cannot be any more."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition(self):
+            state = self.state
+            if time.monotonic() > deadline or (state in ENDED and not condition(self)):
+                raise AssertionError(f"job {self.job_id} is {state}:\n{self.text()}")
+            time.sleep(0.2)
+
+    def end(self) -> str:
+        """Waits for the end, and says the state it ended in."""
+        self.wait_for(lambda job: job.state in ENDED)
+        if all(name in self.text() for name in CRASHED_IN_MPI_INIT):
+            self.cluster.call("scontrol", "requeue", str(self.job_id))
+            self.wait_for(lambda job: job.n_restarts == 1 and job.state in ENDED)
+        return self.state
+
+
+def submit(
+    cluster: Cluster, folder: Path, words: list[str], environment: Mapping[str, str]
+) -> BatchJob:
+    log = folder / "job.out"
+    answer = subprocess.run(
+        ["sbatch", "--parsable", "--time=10", f"--output={log}", *words],
+        cwd=folder,
+        env={**os.environ, **environment, **cluster.environment},
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return BatchJob(cluster, int(answer.stdout), log)

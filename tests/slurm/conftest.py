@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.jobs.job_files import write_job_files
+from tests.jobs.command_line import write_job_files
 from tests.jobs.mpi_implementations import HOW_TO_GET_MPICH, LIBRARY, MPICH, OPEN_MPI
 from tests.slurm.cluster import Cluster, missing
 
@@ -59,7 +59,6 @@ def folder(project: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def open_mpi() -> dict[str, str]:
-    """The environment of jobs with Open MPI."""
     return {
         "PATH": f"{OPEN_MPI}:{os.environ['PATH']}",
         "OMP_NUM_THREADS": "1",
@@ -72,7 +71,6 @@ def open_mpi() -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def mpich() -> dict[str, str]:
-    """The environment of jobs with MPICH."""
     if not MPICH.exists():
         pytest.skip(HOW_TO_GET_MPICH)
     path = f"{MPICH}:{OPEN_MPI}:{os.environ['PATH']}"

@@ -1,5 +1,3 @@
-"""Jobs of several steps under Slurm."""
-
 import json
 import os
 import re
@@ -11,8 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.jobs.command_line import call
-from tests.slurm.cluster import Cluster
-from tests.slurm.jobs import ENDED, SCRIPTS, BatchJob, submit
+from tests.slurm.cluster import ENDED, SCRIPTS, BatchJob, Cluster, submit
 
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.planner.cost.table.profile_file import read_table
@@ -27,17 +24,11 @@ def submit_chain(
     cluster: Cluster, folder: Path, environment: dict[str, str], text: str
 ) -> dict[str, BatchJob]:
     """The jobs of a chain that has ended, by step, as the chain's numbers tell them."""
+    of_steps = {"LAUNCHER": "srun --mpi=pmix", "SIZE": SIZE, "TEXT_SIZE": "--ntasks=1 --time=10"}
     told = subprocess.run(
         [SCRIPTS / "chain.sh", "chain.toml", "new.h5", "costs.h5", "run", text],
         cwd=folder,
-        env={
-            **os.environ,
-            **environment,
-            **cluster.environment,
-            "LAUNCHER": "srun --mpi=pmix",
-            "SIZE": SIZE,
-            "TEXT_SIZE": "--ntasks=1 --time=10",
-        },
+        env={**os.environ, **environment, **cluster.environment, **of_steps},
         capture_output=True,
         text=True,
         timeout=60,

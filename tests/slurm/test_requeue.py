@@ -1,11 +1,12 @@
-"""Jobs that are ended before their end, and started again by Slurm."""
+"""Jobs that end before their end and are started again by Slurm, the one command among them."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from tests.slurm.cluster import Cluster
-from tests.slurm.jobs import SCRIPTS, BatchJob, submit
+from tests.slurm.cluster import SCRIPTS, BatchJob, Cluster, submit
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
 
@@ -86,3 +87,21 @@ def test_slurm_asks_before_the_time_limit(
     job = train(cluster, folder, open_mpi, "--time=2", "--signal=USR1@50")
     told = goes_on(job)
     assert told == list(range(len(told)))
+
+
+def test_a_job_put_back_ends_with_the_model(
+    cluster: Cluster, folder: Path, open_mpi: dict[str, str]
+) -> None:
+    command = [str(Path(sys.executable).with_name("dynapipe-hpc")), "demo-corpus", "chats.jsonl"]
+    made = [*command, "--samples", "300", "--chat", "--model", "model"]
+    subprocess.run(made, cwd=folder, check=True, timeout=60)
+    words = ["model", "chats.jsonl", "-o", "tuned", "--memory", "1GB", "--epochs", "4"]
+    script = str(SCRIPTS / "finetune.sbatch")
+    launcher = open_mpi | {"LAUNCHER": "srun --mpi=pmix"}
+    job = submit(cluster, folder, [*SIZES, script, *words], launcher)
+    job.wait_for(lambda job: len(job.iterations()) > 3)
+    cluster.call("scontrol", "requeue", str(job.job_id))
+    assert job.end() == "COMPLETED", job.text()
+    assert job.n_restarts == 1
+    assert "loss on samples that were held out" in job.text()
+    assert (folder / "tuned" / "model" / "model.safetensors").exists()

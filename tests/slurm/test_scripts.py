@@ -5,8 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.slurm.cluster import Cluster
-from tests.slurm.jobs import SCRIPTS
+from tests.slurm.cluster import SCRIPTS, Cluster
 
 pytestmark = pytest.mark.slurm
 

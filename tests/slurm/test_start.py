@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.jobs.mpi_implementations import MPICH, OPEN_MPI
-from tests.slurm.cluster import Cluster
-from tests.slurm.jobs import SCRIPTS, submit
+from tests.slurm.cluster import SCRIPTS, Cluster, submit
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 

@@ -1,5 +1,3 @@
-"""The plan store over MPI: its layout, outbox, pauses and memory."""
-
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -120,28 +118,27 @@ def test_a_wait_leaves_the_core_to_others() -> None:
     assert time.thread_time() - start_s < 0.25
 
 
-def test_a_longer_wait_asks_less_often() -> None:
+def asked_at(first_s: float, **longest: float) -> list[float]:
+    """Moments of a wait of 0.4 s, after the first."""
     asked: list[float] = []
 
     def ask() -> bool:
         asked.append(time.monotonic())
         return False
 
-    poll(ask, 0.01, timeout_s=0.4)
-    early, late = (sum(a < s - asked[0] <= b for s in asked) for a, b in ((0, 0.1), (0.3, 0.4)))
+    poll(ask, first_s, timeout_s=0.4, **longest)
+    return [moment - asked[0] for moment in asked]
+
+
+def test_a_longer_wait_asks_less_often() -> None:
+    asked = asked_at(0.01)
+    early, late = (sum(a < s <= b for s in asked) for a, b in ((0, 0.1), (0.3, 0.4)))
     assert late < 0.6 * early
 
 
 def test_the_longest_pause_is_chosen_by_who_waits() -> None:
     def asked_late(**longest: float) -> int:
-        asked: list[float] = []
-
-        def ask() -> bool:
-            asked.append(time.monotonic())
-            return False
-
-        poll(ask, 0.1, timeout_s=0.4, **longest)
-        return sum(moment - asked[0] > 0.1 for moment in asked)
+        return sum(moment > 0.1 for moment in asked_at(0.1, **longest))
 
     # With a tenth of the wait each, 15 pauses, and one more look at the time limit.
     assert asked_late(longest_pause_s=1.0) <= 16

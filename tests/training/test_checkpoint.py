@@ -298,13 +298,3 @@ def test_a_checkpoint_that_does_not_fit_is_told_of_in_bytes(tmp_path: Path) -> N
     folder.check_room(1)
     with pytest.raises(RunError, match=r"needs 1,000,000,000,000,000 bytes, but only .* are free"):
         folder.check_room(10**15)
-
-
-def test_the_best_checkpoint_is_kept_until_another_is_the_best(tmp_path: Path) -> None:
-    folder = CheckpointFolder(tmp_path / "checkpoints", CheckpointConfig(keep_last=1))
-    folder.best = 4
-    write(folder, 2, 4, 6, 8)
-    assert names(folder) == ["000004", "000008"]
-    folder.best = 10
-    write(folder, 10, 12)
-    assert names(folder) == ["000010", "000012"]

@@ -18,7 +18,6 @@ from dynapipe_hpc.training.huggingface.import_export import import_model
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A GPT-2 with a tokenizer of words, imported."""
     saved_model("gpt2", tmp_path / "theirs")
     words = {f"w{i}": i for i in range(N_IDS - 1)} | {"</s>": N_IDS - 1}
     model = tokenizers.Tokenizer(WordLevel(words, unk_token="w0"))  # noqa: S106

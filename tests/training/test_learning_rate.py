@@ -156,11 +156,3 @@ def test_a_warm_up_longer_than_the_decay_is_refused() -> None:
 def test_a_run_has_one_length(given: dict[str, float], found: str) -> None:
     with pytest.raises(ValidationError, match=f"exactly one of .* is needed; {found} given"):
         TrainingConfig.model_validate(given)
-
-
-def test_epochs_become_iterations_that_are_checked() -> None:
-    config = TrainingConfig(epochs=2.0, warmup_iterations=5)
-    known = config.of_length(8)
-    assert (known.iterations, known.epochs, known.warmup_iterations) == (8, None, 5)
-    with pytest.raises(ValidationError, match=r"warmup_iterations \(5\) exceeds iterations \(4\)"):
-        config.of_length(4)

@@ -155,11 +155,7 @@ def test_parts_must_have_samples_and_one_tokenizer(tmp_path: Path) -> None:
     part, empty = write_samples(tmp_path / "0.h5"), write_samples(tmp_path / "1.h5", [])
     other = DatasetHeader("letters", "cd" * 32, 10, 9, 9)
     for parts, of_all, message in (
-        (
-            [part],
-            other,
-            r"0\.h5: has tokenizer_sha256 = abab.*digits\), not .*letters\)",
-        ),
+        ([part], other, r"0\.h5: has tokenizer_sha256 = abab.*digits\), not .*letters\)"),
         ([empty, empty], header(), r"a\.jsonl, b\.jsonl: no sample to write"),
     ):
         with pytest.raises(InputError, match=message):

@@ -1,17 +1,35 @@
-"""Samples longer than data.max_tokens are used as configured, and counted where they matter."""
+"""Samples longer than data.max_tokens, preference pairs, and descriptions of datasets."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
-from tests.examples.tokenized import sampler_of, write_samples
+from tests.examples.tokenized import (
+    PAIRS,
+    Tokenized,
+    TokenPair,
+    header,
+    sampler_of,
+    with_array,
+    write_pairs,
+    write_samples,
+)
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.data.config import DataConfig, LongSamples
-from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
+from dynapipe_hpc.data.dataset.dataset_file import (
+    DamagedSampleError,
+    DatasetFile,
+    JoinedDatasets,
+    verify_dataset,
+)
+from dynapipe_hpc.data.dataset.dataset_writer import join_datasets
 from dynapipe_hpc.data.dataset.long_samples import (
+    OPENING_TOKENS,
     UsedTokens,
     describe_long,
     reader_of,
@@ -21,6 +39,7 @@ from dynapipe_hpc.data.dataset.long_samples import (
 )
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.sample import Sample
+from dynapipe_hpc.data.text.show_dataset import describe_dataset
 from dynapipe_hpc.experiment.load import to_toml
 
 EOS = 9
@@ -133,3 +152,138 @@ def test_inspect_and_plan_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert line in capsys.readouterr().out
     assert main(["plan", str(config)]) == 0
     assert line in capsys.readouterr().out
+
+
+def config_of_pairs(max_tokens: int, choice: LongSamples = "cut_input") -> DataConfig:
+    return DataConfig(
+        dataset="x.h5", max_tokens=max_tokens, tokens_per_batch=1000, long_samples=choice
+    )
+
+
+def test_parts_and_mixtures_read_both_answers(tmp_path: Path) -> None:
+    parts = [write_pairs(tmp_path / f"{k}", part) for k, part in enumerate([PAIRS[:1], PAIRS])]
+    join_datasets(tmp_path / "x.h5", replace(header(), has_pairs=True), parts)
+    with DatasetFile(tmp_path / "x.h5") as dataset:
+        assert dataset.rejected_lengths.tolist() == [3, 3, 1, 2]
+        assert dataset.read(Sample(3, 0, 1, 0, 2)).rejected.tolist() == [1, 9]
+    verify_dataset(tmp_path / "x.h5")
+    files = {"p": DatasetFile(tmp_path / "x.h5"), "q": DatasetFile(write_samples(tmp_path / "y"))}
+    joined = JoinedDatasets(files)
+    assert joined.has_pairs
+    assert joined.rejected_lengths.tolist() == [3, 3, 1, 2, 0, 0, 0]
+    assert joined.read(Sample(1, 0, 1, 0, 3)).rejected.tolist() == [5, 6, 9]
+    joined.close()
+
+
+def test_damage_is_named(tmp_path: Path) -> None:
+    path = write_pairs(tmp_path / "x.h5")
+    with h5py.File(path, "a") as file:
+        file["rejected/tokens"][0] = 8
+    with DatasetFile(path) as dataset, pytest.raises(DamagedSampleError, match="sample 0 is dam"):
+        dataset.read(Sample(0, 0, 1, 0, 3))
+    with_array(path, "rejected/offsets", [0, 3, 3, 6])
+    with pytest.raises(InputError, match=r"x\.h5: damaged dataset: sample 1 has an empty rejected"):
+        DatasetFile(path)
+    with h5py.File(path, "a") as file:
+        del file["rejected"]
+    with pytest.raises(InputError, match="'rejected/tokens' is missing"):
+        DatasetFile(path)
+
+
+LONG = [
+    TokenPair([1, 2, 3, 4], [5, 9], [6, 7, 9]),
+    TokenPair([1], [2, 3, 4, 5, 6, 9], [7, 9]),
+    TokenPair([1], [2, 9], [3, 9]),
+]
+"""Of nine, nine and five tokens."""
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        ("cut_input", {0: (2, 2, 3), 2: (1, 2, 2)}),
+        ("cut_input_end", {0: (2, 2, 3), 2: (1, 2, 2)}),
+        ("cut_input_start", {0: (2, 2, 3), 2: (1, 2, 2)}),
+        ("cut_targets", {0: (2, 2, 3), 1: (1, 4, 2), 2: (1, 2, 2)}),
+        ("drop", {2: (1, 2, 2)}),
+    ],
+)
+def test_a_pair_is_cut_or_left_out_as_one(
+    tmp_path: Path, choice: LongSamples, expected: dict[int, tuple[int, int, int]]
+) -> None:
+    with DatasetFile(write_pairs(tmp_path / "x.h5", LONG)) as dataset:
+        used = used_of(dataset, config_of_pairs(7, choice))
+        found = {s.sample_id: s for s in used.samples(used.kept, dataset.task_ids)}
+        assert found == {i: Sample(i, p, c, rejected_tokens=r) for i, (p, c, r) in expected.items()}
+        # A prompt loses its start, but for who asks for the other end.
+        inputs, *_ = reader_of(dataset, config_of_pairs(7, choice))(Sample(0, 2, 2))
+        keeps_start = choice in ("cut_input_end", "drop")
+        assert inputs.tolist() == ([1, 2] if keeps_start else [3, 4])
+
+
+def test_both_answers_are_cut_to_halves_at_most(tmp_path: Path) -> None:
+    pairs = [TokenPair([1], [2] * 9, [3] * 8), TokenPair([1], [2] * 2, [3] * 9)]
+    with DatasetFile(write_pairs(tmp_path / "x.h5", pairs)) as dataset:
+        used = used_of(dataset, config_of_pairs(7, "cut_targets"))
+        sides = (used.inputs, used.targets, used.rejected)
+        assert [each.tolist() for each in sides] == [[1, 1], [3, 2], [3, 4]]
+        with pytest.raises(InputError, match=r"all 2 samples of 'x\.h5' are longer"):
+            used_of(dataset, config_of_pairs(1, "cut_targets"))
+
+
+def test_tokens_that_open_the_turn_of_the_assistant_are_kept(tmp_path: Path) -> None:
+    prompt = [*range(1, 9)] * 4
+    pairs = [TokenPair(prompt, [9] * n, [8] * 40) for n in (40, 43, 45, 90)]
+    with DatasetFile(write_pairs(tmp_path / "x.h5", pairs)) as dataset:
+        kept_of: dict[LongSamples, list[int]] = {"cut_input": [0, 1], "cut_targets": [0, 1, 2, 3]}
+        for choice, kept in kept_of.items():
+            config = config_of_pairs(100, choice)
+            used = used_of(dataset, config)
+            assert used.kept.tolist() == kept
+            assert used.inputs[kept].tolist() == [20, 17, 16, 16][: len(kept)]
+            for i in kept:
+                inputs, *_ = reader_of(dataset, config)(Sample(i, int(used.inputs[i]), 1))
+                assert inputs[-OPENING_TOKENS:].tolist() == prompt[-OPENING_TOKENS:]
+        assert used.targets.tolist() == [40, 43, 44, 44]
+        assert used.rejected.tolist() == [40] * 4
+
+
+def test_the_description_tells_prompts_from_answers(tmp_path: Path) -> None:
+    lines = describe_dataset(write_pairs(tmp_path / "x.h5")).splitlines()
+    assert lines[1] == "pairs      3 of 2 tasks"
+    assert lines[2] == ("tokens     19 (4 of prompts, 9 of chosen answers, 6 of rejected answers)")
+    assert lines[8].split() == ["all", "tasks", "3", "19", "7", "8", "8", "8"]
+
+
+def test_counts_percentiles_and_histogram_are_shown(tmp_path: Path) -> None:
+    samples: list[Tokenized] = [
+        *[([1] * n, [2, 9], "short") for n in range(1, 101)],
+        *[([1] * 1000, [9], "long") for _ in range(2)],
+    ]
+    path = write_samples(tmp_path / "x.h5", samples)
+    with DatasetFile(path) as dataset:
+        created = dataset.header.created
+    assert describe_dataset(path).splitlines() == [
+        f"{path}: dataset of {created}",
+        "samples    102 of 2 tasks",
+        "tokens     7,252 (7,050 of inputs, 202 of targets)",
+        "tokenizer  digits, sha256 abababababab",
+        "vocabulary 10 tokens, end of sequence 9, start 9",
+        "sources    a.jsonl, b.jsonl",
+        "",
+        "task           samples          tokens      p50      p90      p99  longest",
+        "all tasks          102           7,252       53       94    1,001    1,001",
+        "long                 2           2,002    1,001    1,001    1,001    1,001",
+        "short              100           5,250       52       92      101      102",
+        "",
+        "           tokens      samples",
+        "       2-3                   1 #",
+        "       4-7                   4 #####",
+        "       8-15                  8 ##########",
+        "      16-31                 16 #####################",
+        "      32-63                 32 #########################################",
+        "      64-127                39 ##################################################",
+        "     128-255                 0",
+        "     256-511                 0",
+        "     512-1,023               2 ###",
+    ]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.oracles.plain_dropout import next_64
 
 from dynapipe_hpc.data.config import DataConfig
 from dynapipe_hpc.data.dataset import sampler as sampler_file
@@ -151,14 +152,6 @@ def test_the_order_of_an_epoch_stays_what_it_was() -> None:
     assert second == [2, 0, 6, 1, 5, 7, 4, 3]
 
 
-def splitmix64(state: int) -> int:
-    """The published algorithm, in whole numbers."""
-    z = (state + 0x9E3779B97F4A7C15) % 2**64
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) % 2**64
-    return z ^ (z >> 31)
-
-
 def test_an_evaluation_takes_samples_in_the_order_of_their_hashes_until_tokens_are_used_up() -> (
     None
 ):
@@ -167,7 +160,7 @@ def test_an_evaluation_takes_samples_in_the_order_of_their_hashes_until_tokens_a
     ids = np.arange(10, 60)
     found = evaluated_samples(used, ids, tasks, most_tokens=40, n_least=2)
     expected, tokens = [], 0
-    for i in sorted(range(10, 60), key=splitmix64):
+    for i in sorted(range(10, 60), key=next_64):
         tokens += int(inputs[i] + targets[i])
         if tokens > 40:
             break

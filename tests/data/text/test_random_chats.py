@@ -70,8 +70,6 @@ class Chat:
 
 
 class Draw:
-    """Random conversations."""
-
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)  # noqa: S311 (not for secrets)
 

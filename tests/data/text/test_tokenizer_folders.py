@@ -21,19 +21,8 @@ from dynapipe_hpc.data.text.tokenizers import Tokenizer, load_tokenizer
 TEXT = ["Hello world, hello you", "a b  c", "né 日本 🐟", "user assistant system"] * 9
 SPECIAL = ["<unk>", "<s>", "</s>", "<pad>", "[CLS]", "[SEP]", "[MASK]", "[UNK]", "[PAD]"]
 PIECES = [
-    *SPECIAL[:5],
-    "<new>",
-    "<im>",
-    " ",
-    "  ",
-    "Hello",
-    "hello",
-    "né",
-    "日本",
-    "🐟",
-    "龘",
-    "x",
-    "\n",
+    *(*SPECIAL[:5], "<new>", "<im>", " ", "  ", "Hello", "hello"),
+    *("né", "日本", "🐟", "龘", "x", "\n"),
 ]
 Write = Callable[[Path], None]
 
@@ -175,7 +164,6 @@ def test_tokens_are_those_of_transformers(tmp_path: Path, kind: str, addition: s
 
 
 def with_other_files(path: Path, kind: str) -> Path:
-    """A folder without `tokenizer.json`."""
     path.mkdir()
     made = {"GPT-2": byte_level, "CTRL": byte_level, "BERT": word_piece}[kind]()
     made.model.save(str(path))

@@ -1,5 +1,3 @@
-"""Tokenizers and vocabularies."""
-
 import json
 import pickle
 from collections.abc import Callable, Sequence
@@ -144,7 +142,6 @@ def test_answers_make_the_end_of_text_only_if_asked(tmp_path: Path) -> None:
 
 
 def byte_level(path: Path) -> Path:
-    """A tokenizer whose tokens are bytes."""
     alphabet = sorted(ByteLevel.alphabet())
     vocabulary = {letter: n for n, letter in enumerate(alphabet)} | {"</s>": len(alphabet)}
     model = tokenizers.Tokenizer(BPE(vocabulary, []))
@@ -193,7 +190,6 @@ MODELS = {
 
 
 def write_tokenizer(folder: Path, kind: str, *added: str) -> Path:
-    """Writes a tokenizer into a folder, which is made."""
     folder.mkdir()
     model = tokenizers.Tokenizer(MODELS[kind])
     model.add_special_tokens(["</s>"])

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.jobs.job_files import ONE_REPLICA
+from tests.jobs.command_line import ONE_REPLICA
 from tests.jobs.listening import open_to_others
 from tests.jobs.real_job import RUN, Ended, real_job
 

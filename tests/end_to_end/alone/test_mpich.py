@@ -7,8 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.jobs.command_line import columns
-from tests.jobs.job_files import ONE_REPLICA
+from tests.jobs.command_line import ONE_REPLICA, columns
 from tests.jobs.mpi_implementations import HOW_TO_GET_MPICH, MPICH
 from tests.jobs.real_job import RUN, Ended, RealJob, real_job
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.jobs import command_line
-from tests.jobs.job_files import ONE_REPLICA
+from tests.jobs.command_line import ONE_REPLICA
 
 from dynapipe_hpc.report.run_folder import RunFolder
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.jobs import command_line
-from tests.jobs.command_line import BIN
-from tests.jobs.job_files import write_job_files
+from tests.jobs.command_line import BIN, write_job_files
 from tests.jobs.light_job import LIMIT_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -38,7 +37,6 @@ def start(*command: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
 
 
 def on_two_hosts(*command: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
-    """Runs a job of two ranks on each of two hosts."""
     return start(str(HOSTS), "2", "2", str(BIN / "mpiexec"), *command, cwd=cwd)
 
 

@@ -1,5 +1,3 @@
-"""Process groups of torch, and the buffers that they receive into."""
-
 import math
 import os
 import random
@@ -14,9 +12,9 @@ from typing import Any
 
 import pytest
 import torch
-from tests.examples.gloo_ends import gloo_ends
 from tests.examples.planned_iteration import planned_iteration
 from tests.examples.training_case import SHAPE
+from tests.examples.transports import gloo_ends
 from torch import Tensor, distributed
 from torch.distributed import ProcessGroup
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -59,8 +57,6 @@ class Operation:
 
 
 class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes the operations of process groups."""
-
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.found: list[Operation] = []

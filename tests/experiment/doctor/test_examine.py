@@ -205,7 +205,7 @@ PROBLEMS = {
     "no configuration": (["cluster.n_stage=2"], "file PROBLEM: .*did you mean 'n_stages'"),
     "no GPU": (
         ["training.device=cuda"],
-        "GPUs PROBLEM: training.device is 'cuda', but rank 0 sees no GPU",
+        "GPUs PROBLEM: training.device is 'cuda', but rank 0 sees no GPU; .*cpu",
     ),
 }
 

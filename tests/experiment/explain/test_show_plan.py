@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from tests.examples.tokenized import write_samples
-from tests.jobs.tiny_experiment import tiny_experiment, tiny_t5_experiment
+from tests.jobs.tiny_experiment import tiny_experiment, tiny_t5_experiment, with_keys
 
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
@@ -15,9 +15,8 @@ from dynapipe_hpc.planner.batch.config import DynamicConfig
 
 def on_samples(folder: Path) -> ExperimentConfig:
     write_samples(folder / "samples.h5", [([1] * 20, [9], "long")] * 20)
-    config = tiny_experiment(n_stages=2)
-    data = config.data.model_copy(update={"dataset": str(folder / "samples.h5")})
-    return config.model_copy(update={"data": data})
+    data = {"dataset": str(folder / "samples.h5")}
+    return with_keys(tiny_experiment(n_stages=2), data=data)
 
 
 def shown_plan(config: ExperimentConfig) -> str:
@@ -25,29 +24,24 @@ def shown_plan(config: ExperimentConfig) -> str:
 
 
 def test_a_plan_says_how_many_shapes_its_micro_batches_have(tmp_path: Path) -> None:
-    config = on_samples(tmp_path)
     batch = NaivePaddingConfig(rule="naive_padding", rows_per_microbatch=5)
-    planner = config.planner.model_copy(update={"batch": batch})
-    shown = shown_plan(config.model_copy(update={"planner": planner}))
+    shown = shown_plan(with_keys(on_samples(tmp_path), planner={"batch": batch}))
     assert "micro-batches (rows x tokens): 0:5x24  1:5x24  2:2x24\n" in shown
     assert "\nmicro-batches: 3, of different shapes and layouts: 2\n" in shown
 
 
 def test_a_plan_says_how_many_shapes_packed_rows_have_at_most(tmp_path: Path) -> None:
+    planner = {"batch": DynamicConfig(layouts=("packed",), token_multiple=48)}
+    data = {"tokens_per_batch": 400, "max_tokens": 32}
     config = on_samples(tmp_path)
-    batch = DynamicConfig(layouts=("packed",), token_multiple=48)
-    planner = config.planner.model_copy(update={"batch": batch})
-    model = config.model.model_copy(update={"max_tokens": 48})
-    data = config.data.model_copy(update={"tokens_per_batch": 400, "max_tokens": 32})
-    packed = config.model_copy(update={"planner": planner, "model": model, "data": data})
+    packed = with_keys(config, planner=planner, model={"max_tokens": 48}, data=data)
     assert packed.most_shapes == 9  # 48, 96, ..., 432 tokens
     assert re.search(
         r"\nmicro-batches: \d+, of different shapes and layouts: \d, in all iterations at most 9\n",
         shown_plan(packed),
     )
     both = DynamicConfig(layouts=("packed", "padded"))
-    planner = config.planner.model_copy(update={"batch": both})
-    assert packed.model_copy(update={"planner": planner}).most_shapes is None
+    assert with_keys(packed, planner={"batch": both}).most_shapes is None
     t5 = tiny_t5_experiment().model
     assert packed.model_copy(update={"model": t5}).most_shapes is None
 

@@ -1,5 +1,5 @@
 import pytest
-from tests.jobs.tiny_experiment import tiny_experiment
+from tests.jobs.tiny_experiment import tiny_experiment, with_keys
 
 from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
@@ -27,25 +27,19 @@ def test_the_grid_is_of_powers_of_two_within_the_largest_micro_batch() -> None:
 def test_the_longest_row_is_the_longest_that_a_run_pads_to(
     max_tokens: int, row_tokens: tuple[int, ...]
 ) -> None:
-    config = tiny_experiment()
-    data = config.data.model_copy(update={"max_tokens": max_tokens})
-    assert (
-        ProfileGrid.from_config(config.model_copy(update={"data": data})).row_tokens == row_tokens
-    )
+    config = with_keys(tiny_experiment(), data={"max_tokens": max_tokens})
+    assert ProfileGrid.from_config(config).row_tokens == row_tokens
 
 
 def test_the_longest_row_is_a_multiple_that_plans_ask_for() -> None:
-    config = tiny_experiment()
-    planner = config.planner.model_copy(update={"batch": DynamicConfig(token_multiple=24)})
-    grid = ProfileGrid.from_config(config.model_copy(update={"planner": planner}))
+    config = with_keys(tiny_experiment(), planner={"batch": DynamicConfig(token_multiple=24)})
+    grid = ProfileGrid.from_config(config)
     assert grid.row_tokens == (16, 32, 48)  # data.max_tokens is 32
 
 
 def test_packed_rows_that_are_filled_up_by_much_lie_between_measured_ones() -> None:
-    config = tiny_experiment()
     batch = DynamicConfig(layouts=("packed",), token_multiple=256)
-    planner = config.planner.model_copy(update={"batch": batch})
-    grid = ProfileGrid.from_config(config.model_copy(update={"planner": planner}))
+    grid = ProfileGrid.from_config(with_keys(tiny_experiment(), planner={"batch": batch}))
     assert (grid.row_tokens, grid.max_tokens) == ((16, 32, 64, 128), 1024)
     assert grid.rows[-1] * grid.row_tokens[0] == 1024
 

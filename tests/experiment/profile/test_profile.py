@@ -1,22 +1,40 @@
+"""Profiles: grids, memory and times of parts, also of layers that take turns."""
+
+import json
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
 from mpi4py import MPI
+from tests.examples.any_decoders import origin_of, saved_decoder
 from tests.examples.linear_cost import decoder_shapes
 from tests.jobs.tiny_experiment import tiny_experiment
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_full_backward_hook
 
-from dynapipe_hpc.architecture.part import LAYER
-from dynapipe_hpc.data.microbatch import Layout, PackedRow, PaddedRows, Recompute, Slice
+from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER
+from dynapipe_hpc.data.microbatch import Layout, MicroBatch, PackedRow, PaddedRows, Recompute, Slice
 from dynapipe_hpc.experiment.config import ExperimentConfig, any_placement
+from dynapipe_hpc.experiment.profile import profile as bench
+from dynapipe_hpc.experiment.profile import stack
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
-from dynapipe_hpc.experiment.profile.profile import has_slices, profile, typical_costs
+from dynapipe_hpc.experiment.profile.layer_profiles import TRANSIENT, mean_layer
+from dynapipe_hpc.experiment.profile.profile import (
+    SPLIT,
+    WHOLE,
+    Measure,
+    has_slices,
+    measure_rounds,
+    profile,
+    typical_costs,
+)
 from dynapipe_hpc.experiment.profile.stack import (
     OutOfMemoryError,
     Stack,
@@ -25,9 +43,13 @@ from dynapipe_hpc.experiment.profile.stack import (
 )
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear
+from dynapipe_hpc.models.transformers.stage import TransformersStage
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.profiled import profiled_cost
-from dynapipe_hpc.planner.cost.table.profile_table import LayerKey, ProfileTable
+from dynapipe_hpc.planner.cost.stage_parts import STAGE
+from dynapipe_hpc.planner.cost.table.profile_file import read_table, write_table
+from dynapipe_hpc.planner.cost.table.profile_table import LayerKey, LayerProfile, ProfileTable
+from dynapipe_hpc.training.module_stage import ModuleStage
 
 ALONE = Job(MPI.COMM_SELF)
 CONFIG = tiny_experiment(n_stages=2)
@@ -170,3 +192,232 @@ def test_after_an_out_of_memory_a_stack_measures_as_a_new_one_does() -> None:
             stack.memory(large)
         assert stack.memory(small).stored_bytes == stored_bytes
         assert stack.memory(large).stored_bytes == 2 * stored_bytes
+
+
+MODES = ("none", "full")
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> ExperimentConfig:
+    """Two stages of a Gemma 3, with two layers with windows each, or one and one without."""
+    turns = ["sliding_attention", "full_attention"] * 2
+    saved_decoder("gemma3", tmp_path, layer_types=turns)
+    tables = tiny_experiment(n_stages=2).model_dump()
+    tables["model"] = origin_of(tmp_path)[1].model_dump()
+    tables["planner"]["cost"] = {"kind": "profiled", "path": "t.h5", "recompute": MODES}
+    return ExperimentConfig.model_validate(tables)
+
+
+def test_layers_of_each_kind_have_a_model_of_their_own(tmp_path: Path) -> None:
+    saved_decoder("gemma3", tmp_path)
+    kinds = TransformersStage.layer_kinds(origin_of(tmp_path)[1])
+    assert [share for _, share in kinds] == [0.75, 0.25]
+    settings = [json.loads(shape.model_dump()["settings"]) for shape, _ in kinds]
+    assert [each["layer_types"] for each in settings] == [
+        ["sliding_attention"] * 4,
+        ["full_attention"] * 4,
+    ]
+
+
+def test_layers_that_are_all_alike_have_one(tmp_path: Path) -> None:
+    saved_decoder("granite", tmp_path, eos_token_id=[2, 3, 4, 5])
+    shape = origin_of(tmp_path)[1]
+    assert TransformersStage.layer_kinds(shape) == [(shape, 1.0)]
+
+
+def test_a_mean_layer_takes_the_mean_time_and_the_largest_transient_memory() -> None:
+    costs = np.arange(10.0).reshape(2, 1, 5), np.arange(10.0, 25.0).reshape(3, 1, 5)
+    mean = mean_layer([(costs[0], 0.75), (costs[1], 0.25)])
+    expected = 0.75 * costs[0] + 0.25 * costs[1][:2]
+    expected[..., TRANSIENT] = costs[1][:2][..., TRANSIENT]
+    np.testing.assert_allclose(mean, expected)
+
+
+@pytest.mark.parametrize(("name", "has_full"), [("gemma3", True), ("starcoder2", False)])
+def test_slices_of_layers_with_windows_are_measured_apart(
+    name: str, has_full: bool, tmp_path: Path
+) -> None:
+    saved_decoder(name, tmp_path)
+    tables = tiny_experiment(n_stages=2).model_dump()
+    tables["model"] = origin_of(tmp_path)[1].model_dump()
+    tables["planner"]["batch"] = {"rule": "dynamic", "layouts": ["packed"], "slices": 8}
+    config = ExperimentConfig.model_validate(tables)
+    grid = ProfileGrid.from_config(config, max_tokens=64)
+
+    def pair_ms(stack: Stack, _: object) -> tuple[float, float]:
+        return (1.0, 2.0) if math.isinf(stack.window) else (10.0, 30.0)
+
+    with patch.object(Stack, "pair_ms", pair_ms):
+        table = profile(ALONE, config, grid, repetition_s=0.0, on_progress=lambda _: None)
+    layer = table.layers[LayerKey(1, "none", LAYER, "packed")]
+    # A stack of two layers takes as long as one here, which a layer is fitted to.
+    assert layer.pair_ms is not None
+    assert layer.near_pair_ms is not None
+    share = 0.25 if has_full else 0.0
+    np.testing.assert_allclose(layer.pair_ms, 0.6 * share * np.array([1.0, 2.0]))
+    np.testing.assert_allclose(layer.near_pair_ms, 0.6 * (1 - share) * np.array([10.0, 30.0]))
+
+
+ALL_MODES = ("none", "selective", "full")
+LAYOUTS = (Layout.PADDED, Layout.PACKED)
+
+
+def config_of(*modes: str, split: bool, packs: bool = False) -> ExperimentConfig:
+    tables = tiny_experiment(n_stages=2).model_dump()
+    layouts = ("padded", "packed") if packs else ("padded",)
+    tables["planner"] = {
+        "cost": {"kind": "profiled", "path": "t.h5", "recompute": modes},
+        "batch": {"rule": "dynamic", "layouts": layouts},
+        "schedule": {"split_backward": split},
+    }
+    return ExperimentConfig.model_validate(tables)
+
+
+SPLIT_GRID = ProfileGrid.from_config(config_of("none", split=True), max_tokens=64)
+TOKENS = np.outer(SPLIT_GRID.rows, SPLIT_GRID.row_tokens).astype(np.float64)
+TOKENS[TOKENS > 64] = np.nan
+
+
+class Clock:
+    """A clock that stands still but for passes; times in ms."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0.0
+        self.split_stacks: list[int] = []
+        self.passes: list[str] = []
+
+    def perf_counter(self) -> float:
+        return self.now_ms / 1e3
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of stacks.
+
+    F takes 1, the backward pass and B 2, and W 0.5. Per token, F of a layer takes 1, or 1.25 if
+    split, the backward pass 3, or B 2 and W 1.5; of embedding and head, F takes 4 and the backward
+    pass 8.
+    """
+    found = Clock()
+
+    class TimedStage(ModuleStage):
+        def load(self, index: int, microbatch: MicroBatch) -> None:
+            self.tokens = microbatch.n_rows * microbatch.row_tokens
+            super().load(index, microbatch)
+
+        def pass_of(self, fixed_ms: float, layer_ms: float, end_ms: float) -> None:
+            held: Any = self._module
+            n_ends = held.is_first + held.is_last
+            per_token_ms = layer_ms * len(held.layers) + end_ms * n_ends
+            found.now_ms += fixed_ms + self.tokens * per_token_ms
+
+        def forward(
+            self, index: int, activation: Tensor | None, *, split_backward: bool = False
+        ) -> Tensor | None:
+            self.is_split = split_backward
+            if split_backward:
+                held: Any = self._module
+                found.split_stacks.append(len(held.layers))
+            found.passes.append(f"F{index}")
+            self.pass_of(1, 1.25 if split_backward else 1, 4)
+            return super().forward(index, activation, split_backward=split_backward)
+
+        def backward(self, index: int, gradient: Tensor | None) -> Tensor | None:
+            found.passes.append(f"B{index}")
+            self.pass_of(2, 2 if self.is_split else 3, 8)
+            return super().backward(index, gradient)
+
+        def backward_weight(self, index: int) -> None:
+            found.passes.append(f"W{index}")
+            self.pass_of(0.5, 1.5, 0)
+            super().backward_weight(index)
+
+    monkeypatch.setattr(stack, "ModuleStage", TimedStage)
+    monkeypatch.setattr(stack, "time", found)
+    return found
+
+
+def tables_of(config: ExperimentConfig) -> ProfileTable:
+    return profile(ALONE, config, SPLIT_GRID, repetition_s=0.0, on_progress=lambda _: None)
+
+
+def layers_of(table: ProfileTable, kind: str) -> Iterator[tuple[LayerKey, LayerProfile]]:
+    return ((key, layer) for key, layer in table.layers.items() if key.kind == kind)
+
+
+@pytest.mark.usefixtures("clock")
+def test_both_halves_are_measured_of_every_layer_mode_and_layout_that_defers(
+    tmp_path: Path,
+) -> None:
+    write_table(tables_of(config_of(*ALL_MODES, split=True, packs=True)), tmp_path / "t.h5")
+    table = read_table(tmp_path / "t.h5")
+    assert len(list(layers_of(table, LAYER))) == len(ALL_MODES) * len(LAYOUTS)
+    for key, layer in layers_of(table, LAYER):
+        np.testing.assert_allclose(layer.forward_ms, TOKENS)
+        np.testing.assert_allclose(layer.backward_ms, 3 * TOKENS)
+        if key.recompute == "full":
+            assert layer.input_ms is None and layer.weight_ms is None
+        else:
+            assert layer.input_ms is not None and layer.weight_ms is not None
+            np.testing.assert_allclose(layer.input_ms, 2.25 * TOKENS)  # and what F took longer
+            np.testing.assert_allclose(layer.weight_ms, 1.5 * TOKENS)
+    for kind in (EMBEDDING, HEAD):
+        for _, layer in layers_of(table, kind):
+            assert layer.input_ms is None and layer.weight_ms is None
+            np.testing.assert_allclose(layer.backward_ms, 8 * TOKENS)
+    for key, stage in layers_of(table, STAGE):
+        if key.recompute == "full":
+            assert stage.input_ms is None
+        else:
+            np.testing.assert_allclose(stage.grid("input_ms")[:, :1], 2)
+            np.testing.assert_allclose(stage.grid("weight_ms")[:, :1], 0.5)
+
+
+@pytest.mark.usefixtures("clock")
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.text)
+def test_costs_of_split_passes_are_those_measured(layout: Layout) -> None:
+    config = config_of(*ALL_MODES, split=True, packs=True)
+    source = ProfiledConfig(path=Path("t.h5"), recompute=ALL_MODES)
+    placement = any_placement(config)
+    cost = profiled_cost(tables_of(config), config.model, placement, config.cluster, config=source)
+    shapes, tokens, n_layers = decoder_shapes(np.array([2]), np.array([32])), 64, 2
+    for mode in Recompute:
+        costs = cost.of_layout(layout).stage_costs(shapes, mode)
+        defers = mode is not Recompute.FULL
+        np.testing.assert_allclose(costs.backward_ms, 2 + tokens * (3 * n_layers + 8))
+        np.testing.assert_allclose(costs.weight_ms, defers * (0.5 + tokens * 1.5 * n_layers))
+        np.testing.assert_allclose(costs.splitting_ms, defers * (0.5 + tokens * 0.75 * n_layers))
+
+
+def test_only_stacks_with_layers_run_twice_and_only_where_something_is_deferred(
+    clock: Clock,
+) -> None:
+    tables_of(config_of("full", split=True))
+    tables_of(config_of(*ALL_MODES, split=False))
+    assert not clock.split_stacks
+    tables_of(config_of("selective", split=True))
+    n_rounds = bench.MIN_ROUNDS
+    in_turn = [n for n in (1, 2) for _ in range(stack.CPU_IN_FLIGHT)]
+    assert clock.split_stacks == in_turn * len(SPLIT_GRID.microbatches()) * n_rounds
+
+
+@pytest.mark.parametrize(("measures", "n_rounds"), [(WHOLE, 6), (SPLIT, 3)])
+def test_halves_leave_time_for_half_as_many_rounds(
+    measures: tuple[Measure, ...], n_rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = iter(range(100))
+    monkeypatch.setattr(bench, "time", SimpleNamespace(perf_counter=lambda: next(seconds)))
+    config = config_of("none", split=True)
+    with tokens_on_disk([(8, 8)], config.model.vocab_size) as tokens:
+        stacks = [Stack(config, StackShape(n_layers=1), tokens)]
+        microbatches = [PaddedRows((0,), 16)]
+        shares: list[float] = []
+        measure_rounds(
+            ALONE,
+            stacks,
+            microbatches,
+            repetition_s=6.0,
+            on_progress=shares.append,
+            measures=measures,
+        )
+    assert len(shares) == 1 + n_rounds

@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from mpi4py import MPI
-from tests.jobs.tiny_experiment import tiny_t5_experiment
+from tests.jobs.tiny_experiment import tiny_t5_experiment, with_keys
 
 from dynapipe_hpc.architecture.part import Boundary
 from dynapipe_hpc.experiment.config import ExperimentConfig, any_placement
@@ -68,8 +68,7 @@ def test_a_decoder_layer_stores_what_a_second_one_adds(table: ProfileTable) -> N
 
 def test_halves_are_of_the_layers_of_both_sides() -> None:
     schedule = ScheduleConfig(split_backward=True)
-    planner = CONFIG.planner.model_copy(update={"schedule": schedule})
-    config = CONFIG.model_copy(update={"planner": planner})
+    config = with_keys(CONFIG, planner={"schedule": schedule})
     grid = ProfileGrid((1,), (16, 32), 64, has_target_rows=True)
     table = measured(config, grid)
     found = {key.kind: layer.grids for key, layer in table.layers.items()}

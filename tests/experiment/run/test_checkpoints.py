@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.jobs.command_line import run_python
-from tests.mpi.test_checkpoints import Training
+from tests.mpi.test_training import Training
 
 from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.experiment.run.open_run import LossHistory

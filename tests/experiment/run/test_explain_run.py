@@ -143,9 +143,7 @@ def test_a_disk_that_fails_does_not_keep_a_job_from_ending(tmp_path: Path) -> No
     assert not (tmp_path / "gone").exists()
 
 
-def test_a_disk_that_hangs_does_not_keep_a_job_from_ending(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_disk_that_hangs_does_not_keep_a_job_from_ending(monkeypatch: pytest.MonkeyPatch) -> None:
     hanging = threading.Event()
     ending = Ending()
     monkeypatch.setattr(module, "_write_end", lambda *_: hanging.wait(4))

@@ -7,23 +7,16 @@ from queue import Empty, Queue
 
 import numpy as np
 import pytest
-from tests.examples.example_plans import rows_of
+from tests.examples.example_plans import parse_grid, rows_of
 from tests.examples.example_runs import example_plans, example_traces
 from tests.examples.linear_cost import linear_cost
-from tests.jobs.tiny_experiment import tiny_experiment
+from tests.jobs.tiny_experiment import tiny_experiment, with_keys
 
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.microbatch import Layout, PaddedRows, Recompute
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.run.plans import OnlineCosts, SlowRanks, StoppedError, measured_passes
 from dynapipe_hpc.plan.cluster import Cluster
-from dynapipe_hpc.plan.instruction import (
-    BackwardInput,
-    BackwardWeight,
-    Forward,
-    Load,
-    StepOptimizer,
-)
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.planner.cost.cost_model import Shapes
 from dynapipe_hpc.planner.cost.pass_times import PassTimes, shape_of
@@ -35,10 +28,7 @@ LOOK_AHEAD = 3
 @pytest.fixture(scope="module")
 def experiment() -> Experiment:
     """Two stages, without a dataset."""
-    config = tiny_experiment(n_stages=2)
-    config = config.model_copy(
-        update={"store": config.store.model_copy(update={"look_ahead": LOOK_AHEAD})}
-    )
+    config = with_keys(tiny_experiment(n_stages=2), store={"look_ahead": LOOK_AHEAD})
     experiment = Experiment(config)
     experiment.planner = Planner.from_config(
         config.planner,
@@ -178,19 +168,7 @@ def test_a_rank_without_peers_is_compared_with_itself_however_long_it_is_slow() 
 # A pass of 48 tokens through stage 1 takes (5 + 48 / 2) / 2 = 14.5 ms, half of a backward pass for
 # gradients of weights; with recomputation, a backward pass takes twice as long.
 COST = linear_cost(launch_ms=(10.0, 5.0), token_ms=(1.0, 0.5), recomputes=True)
-SPLIT = rows_of(
-    [
-        Load(0),
-        Forward(0),
-        Load(1),
-        Forward(1),
-        BackwardInput(0),
-        BackwardInput(1),
-        BackwardWeight(1),
-        BackwardWeight(0),
-        StepOptimizer(),
-    ]
-)
+SPLIT = rows_of(parse_grid("rank 0 | L0 F0 L1 F1 I0 I1 W1 W0 step")[0])
 
 
 def test_a_whole_backward_pass_counts_for_both_of_its_parts() -> None:

@@ -143,10 +143,7 @@ def test_a_quiet_period_begins_when_the_device_is_done(
         iterations=range(2),
     )
     rank: Any = SimpleNamespace(
-        stage=None,
-        clock=None,
-        channels=SimpleNamespace(transport=None),
-        progress=None,
+        stage=None, clock=None, channels=SimpleNamespace(transport=None), progress=None
     )
     Rank._execute(rank, cast(Any, SimpleNamespace(iteration=0)), cast(Any, plans))
     note("end")

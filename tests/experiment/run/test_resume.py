@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.examples.foreign_models import saved_model
 from tests.examples.tokenized import SAMPLES, write_samples
-from tests.jobs.tiny_experiment import tiny_experiment
+from tests.jobs.tiny_experiment import tiny_experiment, with_keys
 
 from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.data.errors import InputError
@@ -35,9 +35,7 @@ LORA: Facts = {"model.lora": Lora().model_dump()}  # type: ignore[dict-item]
 
 
 def test_a_run_that_ended_before_its_first_checkpoints_is_begun_again(tmp_path: Path) -> None:
-    config = tiny_experiment()
-    checkpoint = config.checkpoint.model_copy(update={"every": 3})
-    config = config.model_copy(update={"checkpoint": checkpoint})
+    config = with_keys(tiny_experiment(), checkpoint={"every": 3})
     (tmp_path / "config.toml").write_text(to_toml(config))
     assert n_repeatable(tmp_path, config) == 6
 
@@ -56,9 +54,8 @@ def test_a_run_on_preferences_continues_though_the_model_it_began_with_has_gone_
 
 
 def facts_with(path: Path, **data: object) -> dict[str, str | int | float | bool | None]:
-    config = tiny_experiment()
-    changed = config.data.model_copy(update={"dataset": str(path), **data})
-    return dict(facts_of_run(Experiment(config.model_copy(update={"data": changed}))))
+    config = with_keys(tiny_experiment(), data={"dataset": str(path), **data})
+    return dict(facts_of_run(Experiment(config)))
 
 
 def test_a_dataset_with_other_tokens_of_equal_lengths_is_refused(tmp_path: Path) -> None:

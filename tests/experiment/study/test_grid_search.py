@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.jobs.tiny_experiment import tiny_experiment
+from tests.jobs.tiny_experiment import tiny_experiment, with_keys
 
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.data.errors import InputError
@@ -116,9 +116,8 @@ def test_the_best_of_every_method_is_printed_and_all_points_are_kept(
 def test_the_best_points_become_configurations_for_a_job_array(tmp_path: Path) -> None:
     config = study(NAIVE, OURS)
     outcomes = grid_search(Alone(), Experiment(config), 1)
-    data = config.data.model_copy(update={"lengths": None, "dataset": "none.h5"})
-    folder = tmp_path / "runs"
-    write_runs(folder, config.model_copy(update={"data": data}), outcomes, 2)
+    folder, data = tmp_path / "runs", {"lengths": None, "dataset": "none.h5"}
+    write_runs(folder, with_keys(config, data=data), outcomes, 2)
     found = [load_config(Path(line)) for line in (folder / "variants.txt").read_text().split()]
     assert [each.planner.batch.rule for each in found] == 2 * ["naive_padding"] + 2 * ["dynamic"]
     rates = {

@@ -1,12 +1,10 @@
-"""Whole runs are planned by every method."""
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.examples.baselines import naive
+from tests.examples.linear_cost import naive
 from tests.examples.measured_layers import SHAPE, linear_table
 from tests.jobs.tiny_experiment import tiny_experiment
 

@@ -28,7 +28,6 @@ HEADS, KEY_HEADS, SIZE = 4, 2, 3
 
 
 def random_row(n_tokens: int) -> list[Tensor]:
-    """Queries, keys and values, which need gradients."""
     stream = torch.Generator().manual_seed(3)
     sizes = [(1, heads, n_tokens, SIZE) for heads in (HEADS, KEY_HEADS, KEY_HEADS)]
     return [

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from tests.examples.any_decoders import SAMPLES, TOKENS, WEIGHTS
+from tests.examples.any_decoders import SAMPLES, TOKENS, WEIGHTS, draw_weights
 from tests.examples.foreign_models import N_IDS
 from tests.examples.training_case import START_ID, packed, padded, run_stage
 from tests.oracles.in_float64 import in_float64
@@ -98,9 +98,7 @@ def random_model(model_type: str) -> tuple[Any, str]:
         model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float64).eval()
     if any("expert" in name for name in config.to_dict()):
         model.set_experts_implementation("eager")  # that of float64
-    generator = torch.Generator().manual_seed(5)
-    for weight in dict.fromkeys(model.parameters()):
-        nn.init.normal_(weight, std=0.3, generator=generator)
+    draw_weights(model)
     return model, module
 
 
@@ -111,7 +109,6 @@ N_TOKENS = max(sample.input_tokens + sample.target_tokens for sample in SAMPLES)
 
 
 def stages_of(origin: Origin) -> list[StageOfFamily]:
-    """A model in two stages."""
     stages = []
     for i, layers in enumerate(Placement.equal_shares(origin.shape.n_all_layers, 2).layers):
         kind = family_of(origin.shape)
@@ -216,7 +213,6 @@ def short(refusal: str) -> str:
 
 
 def page_of(outcomes: Mapping[str, str]) -> str:
-    """The page of all types."""
     types: dict[str, list[str]] = {}
     for model_type, text in sorted(outcomes.items()):
         types.setdefault(text, []).append(f"`{model_type}`")

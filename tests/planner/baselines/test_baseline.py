@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
-from tests.examples.baselines import budget, naive
-from tests.examples.linear_cost import linear_cost, samples_of
+from tests.examples.linear_cost import budget, linear_cost, naive, samples_of
 
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster

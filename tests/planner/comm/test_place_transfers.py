@@ -101,7 +101,6 @@ class _Stage:
         self._sent: deque[WaitSend] = deque()
 
     def receive(self, i: int, payload: Payload, peer: int) -> None:
-        """Adds the start of a receive."""
         self._instructions.append(StartReceive(i, payload, peer, self._slots.take(i)))
 
     def forward(self, i: int) -> None:
@@ -133,7 +132,6 @@ class _Stage:
             self._sent.append(WaitSend(i, Payload.GRADIENT))
 
     def weight(self, i: int) -> None:
-        """Adds a BackwardWeight."""
         self._instructions.append(BackwardWeight(i))
         self._slots.release(i)
 

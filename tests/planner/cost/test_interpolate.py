@@ -1,5 +1,3 @@
-"""Costs between and beyond measured sizes."""
-
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -185,15 +183,20 @@ def test_what_grows_with_the_square_of_lengths_is_exact_at_the_new_ones() -> Non
     np.testing.assert_allclose(points, costs(axes), rtol=1e-12)
 
 
+def checked_points(measured: FloatArray, rtol: float) -> FloatArray:
+    """Points with finer lengths, among which are the measured ones."""
+    axes, points = with_finer_lengths(FINER_LENGTHS_AXES, measured)
+    pairs = zip(axes, FINER_LENGTHS_AXES, strict=True)
+    every = [np.searchsorted(finer, axis) for finer, axis in pairs]
+    np.testing.assert_allclose(points[np.ix_(*every)], measured, rtol=rtol)
+    return points
+
+
 @given(arrays(np.float64, (2, 4, 4, 1, len(Cost)), elements=st.floats(0, 100)))
 def test_noise_leaves_costs_growing_and_weights_a_part(noise: FloatArray) -> None:
     measured = np.cumsum(np.cumsum(np.cumsum(noise, 0), 1), 2)
     measured[..., Cost.BACKWARD_MS] += measured[..., Cost.WEIGHT_MS]
-    axes, points = with_finer_lengths(FINER_LENGTHS_AXES, measured)
-    every = [
-        np.searchsorted(finer, axis) for finer, axis in zip(axes, FINER_LENGTHS_AXES, strict=True)
-    ]
-    np.testing.assert_allclose(points[np.ix_(*every)], measured, rtol=1e-9)
+    points = checked_points(measured, 1e-9)
     growing = np.delete(points, [Cost.WEIGHT_MS, Cost.SPLITTING_MS], axis=-1)
     assert all((np.diff(growing, axis=k) >= -1e-9).all() for k in range(3))
     assert (points[..., Cost.WEIGHT_MS] <= points[..., Cost.BACKWARD_MS] + 1e-9).all()
@@ -202,11 +205,7 @@ def test_noise_leaves_costs_growing_and_weights_a_part(noise: FloatArray) -> Non
 def test_what_splitting_takes_may_fall_with_length() -> None:
     measured = costs(FINER_LENGTHS_AXES)
     measured[:, 0, :, :, Cost.SPLITTING_MS] = 1e6  # a disturbance
-    axes, points = with_finer_lengths(FINER_LENGTHS_AXES, measured)
-    every = [
-        np.searchsorted(finer, axis) for finer, axis in zip(axes, FINER_LENGTHS_AXES, strict=True)
-    ]
-    np.testing.assert_allclose(points[np.ix_(*every)], measured, rtol=1e-12)
+    checked_points(measured, 1e-12)
 
 
 GRIDS = arrays(

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.examples.a100_tables import Family
 from tests.examples.equal_shares import equal_shares
 from tests.examples.linear_cost import decoder_shapes
 from tests.examples.measured_layers import (
@@ -21,7 +20,7 @@ from tests.examples.measured_layers import (
     linear_table,
     with_packed,
 )
-from tests.examples.published_plans import LINK, Published, published_plans, static_share
+from tests.examples.published import LINK, Family, Published, published_plans, static_share
 
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.architecture.transformers import TransformersShape

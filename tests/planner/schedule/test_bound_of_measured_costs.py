@@ -3,9 +3,8 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.examples.a100_tables import PROFILES, SHAPES, Family, a100_table
 from tests.examples.equal_shares import equal_shares, rows_only
-from tests.examples.published_plans import COSTS
+from tests.examples.published import COSTS, PROFILES, SHAPES, Family, a100_table
 
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster, Link

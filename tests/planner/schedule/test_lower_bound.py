@@ -1,5 +1,3 @@
-"""Bounds below which no iteration can be."""
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache

@@ -1,13 +1,11 @@
-"""Files of measured costs, and their import."""
-
 from dataclasses import replace
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
-from tests.examples.a100_tables import SHAPES
 from tests.examples.measured_layers import linear_layer, linear_table
+from tests.examples.published import SHAPES
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.planner.cost.table.import_csv import import_csv
