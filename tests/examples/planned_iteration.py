@@ -15,7 +15,7 @@ from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
 from dynapipe_hpc.planner.make_plans import rank_plans
-from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
+from dynapipe_hpc.planner.schedule.fixed_order import one_f_one_b
 from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline
 from dynapipe_hpc.planner.schedule.rules import RULES, SPLIT_RULES
 from dynapipe_hpc.planner.schedule.schedule_rule import (

@@ -24,8 +24,8 @@ from tests.gpu.test_attention import flat, shape_with
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.executor.cuda_clock import CudaClock
 from dynapipe_hpc.executor.run import IterationTrace, launch_plan
+from dynapipe_hpc.experiment.rank.devices import CudaClock
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.allocated_memory import reserve
 from dynapipe_hpc.training.collectives import SingleRankCollectives

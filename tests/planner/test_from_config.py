@@ -36,7 +36,7 @@ from dynapipe_hpc.planner.cost.table.profile_table import LayerProfile, UpdatePr
 from dynapipe_hpc.planner.from_config import chooser, dynamic_chooser
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
-from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
+from dynapipe_hpc.planner.schedule.fixed_order import one_f_one_b
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline, schedule_pipeline
 from dynapipe_hpc.planner.schedule.rules import RULES, schedule_rules
 from dynapipe_hpc.planner.schedule.simulate import iteration_ms

@@ -18,7 +18,7 @@ ENDS_WITH_AN_ERROR = "ends with an error"
 TRANSPORT = "executor/transport/torch_distributed.py"
 MISTAKES = (
     Mistake(
-        Mutant("executor/cuda_clock.py", "        torch.cuda.set_device(moment.device)\n", "",
+        Mutant("experiment/rank/devices.py", "        torch.cuda.set_device(moment.device)\n", "",
                "the thread that looks at progress makes a context on the first GPU", ()),
         "2 stages", "foreign context",
     ),

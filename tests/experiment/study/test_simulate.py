@@ -21,7 +21,7 @@ from dynapipe_hpc.planner.baselines.baseline import Baseline
 from dynapipe_hpc.planner.choose.choice import Chooser
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.cost.table.profile_file import write_table
-from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
+from dynapipe_hpc.planner.schedule.fixed_order import one_f_one_b
 
 METHODS: tuple[dict[str, Any], ...] = (
     {"name": "naive, padded", "planner": {"batch": {"rule": "naive_padding"}}},

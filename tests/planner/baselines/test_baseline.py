@@ -21,7 +21,7 @@ from dynapipe_hpc.planner.choose.config import SearchConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.from_config import dynamic_chooser
 from dynapipe_hpc.planner.schedule.adaptive import adaptive
-from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
+from dynapipe_hpc.planner.schedule.fixed_order import one_f_one_b
 from dynapipe_hpc.planner.schedule.rules import RULES
 from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
 

@@ -32,9 +32,8 @@ from dynapipe_hpc.planner.batch.row_length import padded_microbatch
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
 from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
-from dynapipe_hpc.planner.schedule.cyclic import cyclic
 from dynapipe_hpc.planner.schedule.feasibility import check_each_fits
-from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
+from dynapipe_hpc.planner.schedule.fixed_order import cyclic, one_f_one_b, zb_h1
 from dynapipe_hpc.planner.schedule.pipeline import schedule_replica
 from dynapipe_hpc.planner.schedule.rules import RULES, SPLIT_RULES, schedule_rules
 from dynapipe_hpc.planner.schedule.schedule_rule import (
@@ -46,7 +45,6 @@ from dynapipe_hpc.planner.schedule.schedule_rule import (
     ScheduleRule,
 )
 from dynapipe_hpc.planner.schedule.simulate import ScheduleDeadlockError, Timeline, simulate
-from dynapipe_hpc.planner.schedule.zb_h1 import zb_h1
 
 
 def cyclic_order(costs: StageCosts, limit_bytes: FloatArray) -> Schedule:

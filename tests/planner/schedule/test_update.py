@@ -8,7 +8,7 @@ from tests.examples.linear_cost import linear_cost
 from tests.examples.stage_costs import equal_stages, no_limit
 
 from dynapipe_hpc.planner.cost.cost_model import StageCosts
-from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
+from dynapipe_hpc.planner.schedule.fixed_order import one_f_one_b
 from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, ScheduleRule
 from dynapipe_hpc.planner.schedule.simulate import Timeline, iteration_ms, simulate
 

@@ -11,7 +11,6 @@ import torch
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.errors import InputError, warn
 from dynapipe_hpc.executor.clock import Clock, HostClock
-from dynapipe_hpc.executor.cuda_clock import CudaClock
 from dynapipe_hpc.experiment.checks import configured, cost_warnings
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
@@ -35,6 +34,29 @@ CONNECTIONS_BYTES = 2_000_000_000
 """Memory of a GPU that is left for the buffers of communicators, before their number is known."""
 SHARE_OF_HOST = 0.6
 """Share of the memory of a host that plans may fill where ranks compute on its cores."""
+
+
+class CudaClock:
+    """Clock that records moments as events on the compute stream, which runs behind the host."""
+
+    def now(self) -> torch.cuda.Event:
+        """An event after everything that was launched."""
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record()
+        return event
+
+    def has_passed(self, moment: torch.cuda.Event) -> bool:
+        """Whether the device has reached an event; any thread may ask."""
+        # A thread starts with GPU 0, where its first query would create a context: 0.5 GiB on
+        # another rank's GPU.
+        torch.cuda.set_device(moment.device)
+        return bool(moment.query())  # type: ignore[no-untyped-call]
+
+    def ms_between(self, start: torch.cuda.Event, end: torch.cuda.Event) -> float:
+        """Time between two events in ms."""
+        end.synchronize()
+        elapsed: float = start.elapsed_time(end)
+        return elapsed
 
 
 @dataclass(frozen=True, slots=True)

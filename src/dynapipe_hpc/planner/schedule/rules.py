@@ -4,10 +4,8 @@ from collections.abc import Iterable, Mapping
 
 from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
 from dynapipe_hpc.planner.schedule.config import RuleName, ScheduleConfig
-from dynapipe_hpc.planner.schedule.cyclic import cyclic
-from dynapipe_hpc.planner.schedule.one_f_one_b import one_f_one_b
+from dynapipe_hpc.planner.schedule.fixed_order import cyclic, one_f_one_b, zb_h1
 from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
-from dynapipe_hpc.planner.schedule.zb_h1 import zb_h1
 
 RULES: Mapping[RuleName, ScheduleRule] = {
     "1f1b": one_f_one_b,
