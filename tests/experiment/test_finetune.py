@@ -24,6 +24,15 @@ def test_values_are_those_of_a_configuration(tmp_path: Path) -> None:
         rule._check_overrides(wish(tmp_path, "training.epochs=0"))
 
 
+def test_a_run_is_no_folder_of_this_command(tmp_path: Path) -> None:
+    asked = wish(tmp_path)
+    asked.output.mkdir()
+    for name in ("config.toml", "iterations.jsonl"):
+        (asked.output / name).write_text("")
+    with pytest.raises(InputError, match="out: is the folder of a run"):
+        rule._check_places(asked)
+
+
 def test_a_dataset_of_files_that_were_changed_is_not_used_again(tmp_path: Path) -> None:
     asked = wish(tmp_path)
     [lines] = asked.sources
