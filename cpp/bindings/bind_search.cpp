@@ -77,7 +77,7 @@ windows::Windows split_windows(const windows::HeldCosts& held, const Doubles& wo
             ratings[i] = {work[i], fill[i], 0.0};
         }
         dynapipe::PricedCutter cutter(costs, std::move(ratings));
-        split.front() = dynapipe::split_samples(cutter, costs.n_samples(), {}, n_replicas);
+        split.front() = dynapipe::split_samples(cutter, {}, n_replicas);
     }
     return windows::arrays_of(split)[0].cast<windows::Windows>();
 }

@@ -66,11 +66,10 @@ class LimitedSplits {
 
 }  // namespace
 
-std::vector<Window> split_samples(PricedCutter& cutter, std::size_t n_samples, CutRule rule,
-                                  std::size_t n_replicas) {
+std::vector<Window> split_samples(PricedCutter& cutter, CutRule rule, std::size_t n_replicas) {
     std::vector<Window> split = LimitedSplits(cutter, rule, n_replicas).best();
-    if (split.size() < n_replicas && n_replicas <= n_samples) {
-        rule.most_samples = n_samples / n_replicas;
+    if (split.size() < n_replicas && n_replicas <= cutter.n_samples()) {
+        rule.most_samples = cutter.n_samples() / n_replicas;
         split = LimitedSplits(cutter, rule, n_replicas).best();
     }
     return split;

@@ -173,8 +173,7 @@ class Builder {
 
     void try_exact_split() {
         const double share = 1.0 / static_cast<double>(windows_.costs.n_stages);
-        const Windows split =
-            split_samples(cutter_, windows_.n_samples(), {.most_kept_share = share}, n_replicas_);
+        const Windows split = split_samples(cutter_, {.most_kept_share = share}, n_replicas_);
         if (split.size() < n_replicas_) {
             return;
         }

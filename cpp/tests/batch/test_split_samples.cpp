@@ -35,8 +35,7 @@ std::vector<std::size_t> split(const Case& c) {
     dynapipe::PricedCutter cutter({{}, cells, spans, c.row_of_sample, 1}, ratings);
     std::vector<std::size_t> sizes;
     std::size_t next = 0;
-    for (const dynapipe::Window& window :
-         dynapipe::split_samples(cutter, c.row_of_sample.size(), {}, c.n_replicas)) {
+    for (const dynapipe::Window& window : dynapipe::split_samples(cutter, {}, c.n_replicas)) {
         CHECK(window.first == next);
         sizes.push_back(window.size);
         next += window.size;

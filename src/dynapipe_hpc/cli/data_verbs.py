@@ -237,8 +237,11 @@ def inspect(arguments: argparse.Namespace) -> int:
 
     stored, path = format_of(arguments.file), arguments.file
     is_table = stored == profile_file.FORMAT
+    verified = ""
     if is_table:
-        say(describe_table(profile_file.read_table(path), path))
+        table = profile_file.read_table(path)  # compares its checksum
+        verified = f"checksum of the costs {checksum_of(table)}"
+        say(describe_table(table, path))
     elif stored == dataset_header.FORMAT:
         say(describe_dataset(path))
     else:
@@ -258,12 +261,7 @@ def inspect(arguments: argparse.Namespace) -> int:
         tokenizer = read_tokenizer(arguments.tokenizer)
         print(f"\n{show_samples(arguments.file, arguments.show, tokenizer)}")
     if arguments.verify:
-        verified = (
-            f"checksum of the costs {checksum_of(profile_file.read_table(path))}"
-            if is_table
-            else f"sha256 of the samples {verify_dataset(path)}"
-        )
-        print(f"\nverified, {verified}")
+        print(f"\nverified, {verified or f'sha256 of the samples {verify_dataset(path)}'}")
     return 0
 
 

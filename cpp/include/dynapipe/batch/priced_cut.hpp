@@ -75,6 +75,7 @@ class PricedCutter {
     /// Sets the mode of a window to the one that costs least at a price.
     void choose_mode(Window& window, double price) const;
 
+    [[nodiscard]] std::size_t n_samples() const { return windows_.n_samples(); }
     [[nodiscard]] std::uint32_t microbatch(const Window& window) const {
         return windows_.microbatch(window);
     }

@@ -12,9 +12,9 @@ namespace dynapipe {
 /// Refines a plan whose windows are already assigned to replicas.
 ///
 /// Each replica is given the shape of its order, the memory price for its modes and the mode of its
-/// longest window that suit it best. Its first windows are split, so that work
-/// rises from a small one, as long as that helps. Then the slowest replica passes windows on to the
-/// fastest as long as that helps.
+/// longest window that suit it best. Its first windows are split, so that work rises from a small
+/// one, as long as that helps. Then the slowest replica passes windows on to the fastest as long as
+/// that helps.
 class PlanRefiner {
   public:
     /// @param cutter    rates the windows; must outlive the refiner, as must all that follows.

@@ -180,7 +180,7 @@ def checksum_of(table: ProfileTable) -> str:
         names = {"parameter_bytes": float(layer.parameter_bytes), "grids": [*layer.grids]}
         place = key._asdict()
         if key.layout == PADDED:
-            del place["layout"]  # as tables of version 1 know none
+            del place["layout"]  # so that tables keep the checksums that they have
         digest.update(_text({**place, **names}))
         for axis in layer.axes:
             digest.update(np.ascontiguousarray(axis, "<i8").data)
