@@ -86,12 +86,10 @@ void PricedCutter::add_uses(std::size_t first, bool all) {
                 continue;
             }
             const Rating& rating = ratings_[static_cast<std::size_t>(cell)];
-            if (rating.fill_ms < kNever) {
-                uses_.push_back({static_cast<std::uint32_t>(begin_.back() + size - 1),
-                                 static_cast<std::uint32_t>(cell), mode, size == 1, rating.work_ms,
-                                 rating.kept_share});
-                longest = std::max(longest, size);
-            }
+            uses_.push_back({static_cast<std::uint32_t>(begin_.back() + size - 1),
+                             static_cast<std::uint32_t>(cell), mode, size == 1, rating.work_ms,
+                             rating.kept_share});
+            longest = std::max(longest, size);
         }
     }
     begin_.push_back(begin_.back() + longest);

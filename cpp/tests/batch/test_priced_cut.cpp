@@ -57,7 +57,8 @@ bool check_cut(dynapipe::PricedCutter& cutter, const Prices& prices, std::size_t
     for (Window window : found.body) {
         const double cost_ms = prices.body_ms(window);
         cutter.choose_mode(window, prices.rule.memory_price);
-        CHECK(prices.body_ms(window) == cost_ms || prices.rule.longest_ms < kNever);
+        CHECK(prices.body_ms(window) == cost_ms || prices.rule.longest_ms < kNever ||
+              prices.rule.most_kept_share < kNever || prices.rule.mode);
     }
     return true;
 }
@@ -73,8 +74,10 @@ void cuts_cost_least() {
         const Problem problem(n_samples, 1 + random.below(3), i % 2 == 1, limit, random);
         dynapipe::PricedCutter cutter(problem.windows(), problem.limit_bytes, kLink);
         for (const double price : {0.0, 0.3, 1.0, 3.0, 100.0, 0.0}) {
-            for (const CutRule& rule :
-                 {CutRule{price, kNever}, CutRule{price, 40 * problem.launch_ms}}) {
+            for (const CutRule& rule : {CutRule{price}, CutRule{price, 40 * problem.launch_ms},
+                                        CutRule{.memory_price = price, .most_kept_share = 0.3},
+                                        CutRule{.memory_price = price, .most_samples = 3},
+                                        CutRule{.memory_price = price, .mode = 1}}) {
                 for (const std::size_t n_ends : {0U, 2U, 4U}) {
                     ++n_checked;
                     n_found += check_cut(cutter, {problem, rule}, n_ends) ? 1 : 0;

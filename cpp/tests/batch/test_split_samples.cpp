@@ -113,10 +113,42 @@ bool the_split_is_the_best_of_every_one(dynapipe::Random& random) {
     return !sizes.empty();
 }
 
+/// More samples than one can enumerate, each with a row of its own: for every fill, the least work
+/// of the splits that fill no more.
+void a_split_of_long_windows_is_the_best(dynapipe::Random& random) {
+    const std::size_t n = 30 + random.below(20);
+    Case c{{}, {}, {}, {0}, 1, {}, kNever};
+    for (std::size_t row = 0; row < n; ++row) {
+        c.row_of_sample.push_back(static_cast<std::int32_t>(row));
+        for (std::size_t size = 1; row + size <= n; ++size) {
+            c.work_ms.push_back(40 + 2 * static_cast<double>(size) + random.share());
+            c.fill_ms.push_back(static_cast<double>(30 + size) * (1 + random.share()));
+        }
+        c.begin.push_back(static_cast<std::int64_t>(c.work_ms.size()));
+    }
+    for (const double most_ms : c.fill_ms) {
+        std::vector<double> rest_ms(n + 1, 0);
+        for (std::size_t i = n; i-- > 0;) {
+            rest_ms[i] = kNever;
+            for (std::size_t size = 1; i + size <= n; ++size) {
+                const auto entry = static_cast<std::size_t>(c.begin[i]) + size - 1;
+                if (c.fill_ms[entry] <= most_ms) {
+                    rest_ms[i] = std::min(rest_ms[i], c.work_ms[entry] + rest_ms[i + size]);
+                }
+            }
+        }
+        c.objective_ms = std::min(c.objective_ms, most_ms + rest_ms[0]);
+    }
+    CHECK(std::abs(objective_ms(c, split(c)) - c.objective_ms) <= 1e-12 * c.objective_ms);
+}
+
 }  // namespace
 
 int main() {
     dynapipe::Random random(1);
+    for (int i = 0; i < 10; ++i) {
+        a_split_of_long_windows_is_the_best(random);
+    }
     int n_found = 0;
     for (int i = 0; i < 3000; ++i) {
         n_found += the_split_is_the_best_of_every_one(random) ? 1 : 0;

@@ -94,6 +94,21 @@ bool check_limited_effort(std::uint64_t seed, std::size_t n_replicas) {
     return std::any_of(all.begin(), all.end(), is_varied);
 }
 
+/// Whether a plan whose windows were cut in one mode is among the best.
+bool keeps_a_plan_of_one_mode(std::uint64_t seed) {
+    Problem problem(seed);
+    for (dynapipe::PassCosts& cost : problem.costs) {  // recomputation that takes hardly longer
+        cost.backward_ms = 2 * cost.forward_ms + (cost.stored_bytes < cost.boundary_bytes ? 1 : 0);
+    }
+    problem.limit_bytes.assign(kStages, 120.0);
+    ReplicaSimulator simulator = problem.simulator(seed % 2 == 0);
+    const auto plans = dynapipe::construct_plans(simulator, std::array{1.0}, 1'000);
+    return std::any_of(plans.begin(), plans.end(), [](const ConstructedPlan& plan) {
+        CHECK(holds_every_sample_once(plan.replicas));
+        return plan.cut.mode.has_value();
+    });
+}
+
 /// The best plans are refined until so many windows on stages are. Returns whether any gets better.
 bool check_refined(std::uint64_t seed) {
     const Problem problem(seed);
@@ -165,7 +180,7 @@ void tables_that_are_behind_are_left() {
 
 int main() {
     tables_that_are_behind_are_left();
-    bool is_any_varied = false, is_any_refined = false;
+    bool is_any_varied = false, is_any_refined = false, is_any_of_one_mode = false;
     for (std::uint64_t seed = 0; seed < 6; ++seed) {
         for (const bool split_backward : {false, true}) {
             for (const std::size_t n_replicas : {std::size_t{1}, std::size_t{3}, kSamples}) {
@@ -176,11 +191,13 @@ int main() {
             check_search(seed, {1.0, 1.5}, split_backward, 300.0);
         }
         is_any_refined |= check_refined(seed);
+        is_any_of_one_mode |= keeps_a_plan_of_one_mode(seed);
         for (const std::size_t n_replicas : {std::size_t{1}, std::size_t{3}}) {
             is_any_varied |= check_limited_effort(seed, n_replicas);
         }
     }
     CHECK(is_any_refined);
+    CHECK(is_any_of_one_mode);
     CHECK(is_any_varied);
     return check::finish();
 }

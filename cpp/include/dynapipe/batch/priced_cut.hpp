@@ -54,7 +54,7 @@ class PricedCutter {
 
     /// The same, but every window is considered.
     ///
-    /// @param ratings  per entry of the costs; windows whose work or fill is infinite are not used.
+    /// @param ratings  per entry of the costs; windows whose work is infinite are not used.
     PricedCutter(const WindowCosts& windows, std::vector<Rating> ratings);
 
     /// The cheapest cut within the limits of a rule, exactly: dynamic programming over the samples.
