@@ -114,16 +114,16 @@ bool the_split_is_the_best_of_every_one(dynapipe::Random& random) {
 }
 
 /// More samples than one can enumerate, each with a row of its own: for every fill, the least work
-/// of the splits that fill no more. Long windows fill less than their halves, though these take
-/// less work now and then.
+/// of the splits that fill no more. Windows of half the samples fill less than their halves, though
+/// these take less work now and then.
 void a_split_of_long_windows_is_the_best(dynapipe::Random& random) {
-    const std::size_t n = 50 + random.below(20);
+    const std::size_t n = 50 + 2 * random.below(10);
     Case c{{}, {}, {}, {0}, 1, {}, kNever};
     for (std::size_t row = 0; row < n; ++row) {
         c.row_of_sample.push_back(static_cast<std::int32_t>(row));
         for (std::size_t size = 1; row + size <= n; ++size) {
             c.work_ms.push_back(2 * static_cast<double>(size) + 3 * random.share());
-            c.fill_ms.push_back((size > 24 ? 10 : 100) * (1 + random.share()));
+            c.fill_ms.push_back((size == n / 2 ? 10 : 100) * (1 + random.share()));
         }
         c.begin.push_back(static_cast<std::int64_t>(c.work_ms.size()));
     }
