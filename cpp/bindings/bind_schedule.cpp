@@ -7,7 +7,6 @@
 #include "arrays.hpp"
 #include "dynapipe/cost/link.hpp"
 #include "dynapipe/schedule/cyclic_schedule.hpp"
-#include "dynapipe/schedule/lightest_first.hpp"
 #include "dynapipe/schedule/list_scheduler.hpp"
 #include "dynapipe/schedule/simulate.hpp"
 #include "windows.hpp"
@@ -62,22 +61,13 @@ py::array_t<dynapipe::PassCode> list_schedule(const arrays::HeldTable& table,
     double makespan_ms = std::numeric_limits<double>::infinity();
     {
         py::gil_scoped_release release;  // planner threads run side by side
-        const auto keep_if_sooner = [&](double ms, const auto& scheduler) {
+        dynapipe::ListScheduler scheduler(costs, limits, link, split_backward, reduce, later);
+        for (const bool alternates : {false, true}) {
+            const double ms = scheduler.run(list, makespan_ms, alternates);
             if (ms < makespan_ms) {
                 makespan_ms = ms;
                 order = scheduler.order();
             }
-        };
-        if (later.empty()) {
-            dynapipe::ListScheduler scheduler(costs, limits, link, split_backward, reduce);
-            for (const bool alternates : {false, true}) {
-                keep_if_sooner(scheduler.run(list, makespan_ms, alternates), scheduler);
-            }
-        }
-        if (!later.empty()) {
-            dynapipe::LightestFirst lightest_first(costs, limits, link, split_backward, later,
-                                                   reduce);
-            keep_if_sooner(lightest_first.run(list, makespan_ms), lightest_first);
         }
     }
     if (makespan_ms == std::numeric_limits<double>::infinity()) {
@@ -118,16 +108,15 @@ void bind_schedule(py::module_& m) {
     m.def("cyclic_schedule", &cyclic_schedule, py::arg("costs"), py::arg("limit_bytes"),
           "Orders passes within a memory limit; see dynapipe/schedule/cyclic_schedule.hpp.\n\n"
           "Returns pass codes of shape (n_stages, n_passes).");
-    m.def("list_schedule", &list_schedule, py::arg("costs"), py::arg("limit_bytes"),
-          py::arg("link"), py::arg("split_backward"), py::arg("later_slices") = py::none(),
-          py::arg("reduce_ms") = py::none(),
-          "Schedules micro-batches while simulating them; see "
-          "dynapipe/schedule/list_scheduler.hpp.\n\n"
-          "later_slices is, per micro-batch, how many slices of its sample follow it; with any,\n"
-          "micro-batches overtake each other, see dynapipe/schedule/lightest_first.hpp. The\n"
-          "schedule is taken whose gradients are reduced first, reduce_ms after the last pass of "
-          "each\n"
-          "stage. Returns pass codes of shape (n_stages, n_passes).");
+    m.def(
+        "list_schedule", &list_schedule, py::arg("costs"), py::arg("limit_bytes"), py::arg("link"),
+        py::arg("split_backward"), py::arg("later_slices") = py::none(),
+        py::arg("reduce_ms") = py::none(),
+        "Schedules micro-batches while simulating them; see "
+        "dynapipe/schedule/list_scheduler.hpp.\n\n"
+        "later_slices is, per micro-batch, how many slices of its sample follow it. The schedule\n"
+        "is taken whose gradients are reduced first, reduce_ms after the last pass of each stage.\n"
+        "Returns pass codes of shape (n_stages, n_passes).");
     py::class_<Timeline>(m, "Timeline", "A schedule in time; see dynapipe/schedule/simulate.hpp.")
         .def_property_readonly("start_ms", of_passes(&Timeline::start_ms))
         .def_property_readonly("end_ms", of_passes(&Timeline::end_ms))

@@ -1,12 +1,13 @@
 """Plans by the planner's later steps, for micro-batches that a test has chosen."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from tests.examples.equal_shares import equal_shares
 from tests.examples.linear_cost import linear_cost
-from tests.examples.stage_costs import schedule_of, with_columns
-from tests.oracles.list_schedule import LightestFirst
+from tests.examples.stage_costs import schedule_of
+from tests.oracles.list_schedule import ListSchedule
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import MicroBatch
@@ -34,17 +35,11 @@ def weights_last(costs: StageCosts, limit: FloatArray, link: Link = INSTANT, /) 
     return schedule_of(passes + later for passes in whole)
 
 
-def overtaking(costs: StageCosts, _limit: FloatArray, link: Link = INSTANT, /) -> Schedule:
-    """Every third micro-batch returns after others that came later, its weights last of all."""
-    is_heavy = np.arange(costs.n_microbatches) % 3 == 1
-    uneven = with_columns(
-        costs,
-        stored_bytes=1.0,
-        forward_transient_bytes=0.0,
-        backward_transient_bytes=np.where(is_heavy, 6.0, 0.0)[:, None],
-    )
-    room = np.full(costs.n_stages, 8.0)
-    return LightestFirst(uneven, room, link, split_backward=True).schedule
+def last_of_three_first(costs: StageCosts, limit: FloatArray, link: Link = INSTANT, /) -> Schedule:
+    """Of every three micro-batches the last returns first, as if they were slices."""
+    later = np.arange(costs.n_microbatches)[::-1].astype(np.uint32) % 3
+    sliced = replace(costs, later_slices=later)
+    return ListSchedule(sliced, np.full_like(limit, np.inf), link, split_backward=True).schedule
 
 
 RULE_OF: Mapping[str, ScheduleRule] = {
@@ -52,7 +47,7 @@ RULE_OF: Mapping[str, ScheduleRule] = {
     "zb_h1": SPLIT_RULES["zb_h1"],
     "adaptive, split": SPLIT_RULES["adaptive"],
     "weights last": weights_last,
-    "overtaking": overtaking,
+    "last of three first": last_of_three_first,
 }
 """Rules by the name that a test gives them: that in a configuration, but for split passes."""
 

@@ -24,6 +24,10 @@ class ListSchedule:
     ) -> None:
         self.alternates = alternates
         self.costs, self.limit_bytes, self.link = costs, limit_bytes, link
+        later = costs.later_slices
+        self.n_later = [0] * costs.n_microbatches if later is None else later.tolist()
+        firsts = (i for i in range(costs.n_microbatches) if i == 0 or self.n_later[i - 1] == 0)
+        self.returns = [j for i in firsts for j in reversed(self.together(i))]
         gradient_ms, weight_ms = costs.backward_ms, 0 * costs.weight_ms
         if split_backward:
             gradient_ms = gradient_ms - costs.weight_ms + costs.splitting_ms
@@ -49,6 +53,10 @@ class ListSchedule:
         """Time at which all gradients are reduced, each stage's so long after its last pass."""
         return float(max(np.array(self.busy_until_ms) + reduce_ms))
 
+    def together(self, i: int) -> range:
+        """The slices of a sample from one on."""
+        return range(i, i + self.n_later[i] + 1)
+
     def start_something(self, stage: int, now_ms: float) -> None:
         if self.busy_until_ms[stage] > now_ms:
             return
@@ -61,7 +69,9 @@ class ListSchedule:
 
     def by_preference(self, stage: int) -> Iterator[Pass]:
         """Passes that may be next, the first choice first."""
-        return (Pass(kind, self.n_done(stage, kind)) for kind in self.preferred(stage))
+        for kind in self.preferred(stage):
+            order = range(len(self.returns)) if kind is PassKind.FORWARD else self.returns
+            yield from (Pass(kind, i) for i in order[self.n_done(stage, kind) :][:1])
 
     def preferred(self, stage: int) -> tuple[PassKind, ...]:
         """Kinds of pass, the first choice first."""
@@ -76,29 +86,39 @@ class ListSchedule:
         return sum(p.kind == kind for p in self.done[stage])
 
     def has_room(self, stage: int, next_pass: Pass) -> bool:
-        n_freed, i = self.n_done(stage, self.last_kind), next_pass.microbatch
+        i = next_pass.microbatch
         match next_pass.kind:
             case PassKind.FORWARD:
-                return self.may_enter(stage, n_freed, i)
-            case PassKind.BACKWARD if n_freed < i:  # it can wait until W has freed memory
-                kept = self.costs.stored_bytes[
-                    n_freed : self.n_done(stage, PassKind.FORWARD), stage
-                ]
-                needed = kept.sum() + self.costs.backward_transient_bytes[i, stage]
-                is_put_off = self.last_kind is PassKind.WEIGHT
-                return not is_put_off or bool(needed <= self.limit_bytes[stage])
+                is_later = i > 0 and self.n_later[i - 1] > 0
+                return is_later or self.may_enter(stage, i)
+            # It can wait until W has freed memory.
+            case PassKind.BACKWARD if self.n_done(stage, self.last_kind) < self.n_done(
+                stage, PassKind.BACKWARD
+            ):
+                kept = self.costs.stored_bytes[self.in_flight(stage), stage].sum()
+                needed = kept + self.costs.backward_transient_bytes[i, stage]
+                return bool(needed <= self.limit_bytes[stage])
             case _:
                 return True
 
-    def may_enter(self, stage: int, n_freed: int, i: int) -> bool:
-        """Whether micro-batch i fits, now and while each one in flight goes back."""
-        stored = self.costs.stored_bytes[:, stage]
-        needs = [stored[n_freed : i + 1].sum() + self.costs.forward_transient_bytes[i, stage]]
-        needs += [
-            stored[j : i + 1].sum() + self.costs.backward_transient_bytes[j, stage]
-            for j in range(n_freed, i + 1)
-        ]
+    def may_enter(self, stage: int, i: int) -> bool:
+        """Whether a sample fits, now and while each slice and each one in flight goes back."""
+        held = [*self.in_flight(stage), *reversed(self.together(i))]
+        kept = self.costs.stored_bytes[held, stage].sum()
+        needs = [kept + self.costs.forward_transient_bytes[i, stage]]
+        for j in held:
+            needs.append(kept + self.costs.backward_transient_bytes[j, stage])
+            kept -= self.costs.stored_bytes[j, stage]
         return bool(max(needs) <= self.limit_bytes[stage])
+
+    def in_flight(self, stage: int) -> list[int]:
+        """Micro-batches that have entered and are not freed, in the order of their return."""
+        done = self.done[stage]
+        return [
+            i
+            for i in self.returns
+            if Pass(PassKind.FORWARD, i) in done and Pass(self.last_kind, i) not in done
+        ]
 
     def run(self, stage: int, pass_: Pass, now_ms: float) -> None:
         end_ms = now_ms + self.pass_ms[pass_.kind][pass_.microbatch, stage]
@@ -118,38 +138,3 @@ class ListSchedule:
             n_bytes = self.costs.boundary_bytes[pass_.microbatch, min(stage, target)]
             arrival_ms = start_ms + (self.link.latency_ms + n_bytes / self.link.bytes_per_ms)
             self.link_until_ms[way] = self.arrival_ms[target, pass_] = arrival_ms
-
-
-class LightestFirst(ListSchedule):
-    """Of the backward passes that have arrived, the one that needs the least memory goes first."""
-
-    def by_preference(self, stage: int) -> Iterator[Pass]:
-        """Passes that are not done, the first choice first; forward passes in order."""
-        needs = self.costs.backward_transient_bytes[:, stage]
-        lightest_first = np.argsort(needs, kind="stable").tolist()
-        for kind in (PassKind.BACKWARD, PassKind.FORWARD, PassKind.WEIGHT):
-            if kind is PassKind.FORWARD:
-                yield Pass(kind, self.n_done(stage, kind))
-            else:
-                passes = (Pass(kind, i) for i in lightest_first)
-                yield from (each for each in passes if each not in self.done[stage])
-
-    def has_room(self, stage: int, next_pass: Pass) -> bool:
-        i, in_flight = next_pass.microbatch, self.in_flight(stage)
-        kept = self.costs.stored_bytes[in_flight, stage].sum()
-        if next_pass.kind is not PassKind.FORWARD:
-            needed = kept + self.costs.backward_transient_bytes[i, stage]
-            return bool(needed <= self.limit_bytes[stage])
-        kept += self.costs.stored_bytes[i, stage]
-        needs = [kept + self.costs.forward_transient_bytes[i, stage]]
-        for other in sorted(
-            [*in_flight, i], key=lambda j: self.costs.backward_transient_bytes[j, stage]
-        ):
-            needs.append(kept + self.costs.backward_transient_bytes[other, stage])
-            kept -= self.costs.stored_bytes[other, stage]
-        return bool(max(needs) <= self.limit_bytes[stage])
-
-    def in_flight(self, stage: int) -> list[int]:
-        done = self.done[stage]
-        entered = [p.microbatch for p in done if p.kind is PassKind.FORWARD]
-        return [i for i in entered if Pass(self.last_kind, i) not in done]

@@ -32,8 +32,7 @@ std::size_t ListRecording::n_arrived(std::size_t n, std::size_t stage, std::size
     if (kind == kForward) {
         return known[stage > 0 ? stage - 1 : 0].n_done[kForward];
     }
-    return stage + 1 < n_stages_ ? known[stage + 1].n_done[kBackward]
-                                 : known[stage].n_done[kForward];
+    return known[std::min(stage + 1, n_stages_ - 1)].n_done[kBackward];
 }
 
 void ListRecording::replace(const ListRun& run, std::size_t n_shared) {

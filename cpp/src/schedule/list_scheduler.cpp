@@ -16,12 +16,14 @@ constexpr std::size_t kWeight = 2;
 
 ListScheduler::ListScheduler(const StageCosts& costs, std::span<const double> limit_bytes,
                              const Link& link, bool split_backward,
-                             std::span<const double> reduce_ms)
+                             std::span<const double> reduce_ms,
+                             std::span<const std::uint32_t> later_slices)
     : cache_(costs, link, split_backward),
       limit_bytes_(limit_bytes),
       full_duplex_(link.full_duplex),
       n_stages_(costs.n_stages),
       split_backward_(split_backward),
+      later_slices_(later_slices),
       stages_(n_stages_),
       next_ms_(n_stages_),
       starts_ms_(n_stages_),
@@ -53,8 +55,8 @@ double ListScheduler::run(std::span<const std::uint32_t> list, double give_up_ms
     const double makespan_ms = run_on(give_up_ms);
     // A run that gave up has no states behind the place where it did.
     if (makespan_ms < kNever) {
-        recording.replace({list, alternates, n_stages_, states_, arrivals_ms_, works_.size() + 1},
-                          n_shared);
+        recording.replace(
+            {list, alternates, n_stages_, states_, arrivals_ms_, n_microbatches() + 1}, n_shared);
     }
     return makespan_ms;
 }
@@ -63,28 +65,50 @@ double ListScheduler::run(std::span<const std::uint32_t> list, double give_up_ms
 /// as the longest so far, so that those of a short list stay in the processor's cache.
 void ListScheduler::take(std::span<const std::uint32_t> list, bool alternates) {
     alternates_ = alternates;
-    works_ = cache_.look_up(list);
+    works_.fill(cache_.look_up(list));
+    find_turns(list);
     const auto grow = [](auto& table, std::size_t size) {
         if (table.size() < size) {
             table.resize(size);
         }
     };
-    grow(arrivals_ms_, 2 * n_stages_ * (works_.size() + 1));
-    grow(passes_, 3 * n_stages_ * works_.size());
-    grow(states_, works_.size() / ListRecording::kEvery * n_stages_);
+    grow(arrivals_ms_, 2 * n_stages_ * (n_microbatches() + 1));
+    grow(passes_, 3 * n_stages_ * n_microbatches());
+    grow(states_, n_microbatches() / ListRecording::kEvery * n_stages_);
     double* arrivals_ms = arrivals_ms_.data();
     for (std::size_t s = 0; s < n_stages_; ++s) {
         for (double*& of_kind : stages_[s].arrivals_ms) {
             of_kind = arrivals_ms;
-            arrivals_ms += works_.size() + 1;
+            arrivals_ms += n_microbatches() + 1;
         }
     }
+}
+
+/// The turns at which micro-batches go back: those of the list, but for a sample's slices.
+void ListScheduler::find_turns(std::span<const std::uint32_t> list) {
+    returning_.clear();
+    const auto n_later = [&](std::uint32_t microbatch) { return later_slices_[microbatch]; };
+    if (later_slices_.empty() || std::none_of(list.begin(), list.end(), n_later)) {
+        return;
+    }
+    n_later_.resize(list.size());
+    std::transform(list.begin(), list.end(), n_later_.begin(), n_later);
+    place_of_return_.clear();
+    for (std::uint32_t end = 0; end < list.size();) {
+        const std::uint32_t begin = end;
+        end += n_later_[begin] + 1;
+        for (std::uint32_t place = end; place-- > begin;) {
+            place_of_return_.push_back(place);
+            returning_.push_back(works_[kForward][place]);
+        }
+    }
+    works_[kBackward] = works_[kWeight] = returning_;
 }
 
 /// Runs to the end from the states of the stages: new ones, or those of a recording.
 double ListScheduler::run_on(double give_up_ms) {
     give_up_ms *= 1.0 + kRounding;
-    effort_ += works_.size();
+    effort_ += n_microbatches();
     for (std::size_t s = 0; s < n_stages_; ++s) {
         look_ahead(s);
     }
@@ -147,7 +171,7 @@ bool ListScheduler::step(std::size_t s, double give_up_ms) {
     }
     // On the last stage a backward pass may begin when its forward pass ends, and nothing goes
     // before it, unless gradients of weights have to free memory for it.
-    if (!kSplit && s + 1 == n_stages_) {
+    if (!kSplit && s + 1 == n_stages_ && !has_slices()) {
         execute_both<kInOrder>(s);
     } else {
         execute<kSplit, kInOrder>(s);
@@ -194,12 +218,12 @@ double ListScheduler::news_take_ms(std::size_t s) const {
     // arrive meanwhile change nothing.
     const bool looks_forward =
         stage.next != PassKind::kBackward || alternates_ || starts_ms_[s] > stage.free_ms;
-    if (looks_forward && forward < works_.size() && stage.next_arrival_ms(kForward) == kNever) {
-        takes_ms = work(forward, s - 1).pass_ms[kForward];
+    if (looks_forward && forward < n_microbatches() && stage.next_arrival_ms(kForward) == kNever) {
+        takes_ms = work(kForward, forward, s - 1).pass_ms[kForward];
     }
-    if (s + 1 < n_stages_ && backward < works_.size() &&
+    if (s + 1 < n_stages_ && backward < n_microbatches() &&
         stage.next_arrival_ms(kBackward) == kNever) {
-        takes_ms = std::min(takes_ms, work(backward, s + 1).pass_ms[kBackward]);
+        takes_ms = std::min(takes_ms, work(kBackward, backward, s + 1).pass_ms[kBackward]);
     }
     return takes_ms;
 }
@@ -212,23 +236,25 @@ double ListScheduler::last_end_ms() const {
     return end_ms;
 }
 
-/// Without split backward passes the last stage takes both passes of a micro-batch in one step.
+/// Without split backward passes and slices, the last stage takes both passes of a micro-batch in
+/// one step.
 template <bool kSplit>
 std::size_t ListScheduler::n_steps_left() const {
-    const std::size_t n_steps = kSplit ? 3 * n_stages_ : 2 * n_stages_ - 1;
-    std::size_t n_done = 0;
+    std::size_t n_left = (kSplit ? 3 : 2) * n_stages_ * n_microbatches();
     for (const Stage& stage : stages_) {
-        n_done += stage.n_passes;
+        n_left -= stage.n_passes;
     }
-    return n_steps * works_.size() - n_done + (kSplit ? 0 : stages_.back().n_done[kForward]);
+    const bool runs_both = !kSplit && !has_slices();
+    return n_left - (runs_both ? n_microbatches() - stages_.back().n_done[kForward] : 0);
 }
 
 std::vector<PassCode> ListScheduler::order() const {
-    const std::size_t n_passes = (split_backward_ ? 3 : 2) * works_.size();
+    const std::size_t n_passes = (split_backward_ ? 3 : 2) * n_microbatches();
     std::vector<PassCode> order;
     order.reserve(n_stages_ * n_passes);
     for (std::size_t stage = 0; stage < n_stages_; ++stage) {
-        const auto first = passes_.begin() + static_cast<std::ptrdiff_t>(3 * stage * works_.size());
+        const auto first =
+            passes_.begin() + static_cast<std::ptrdiff_t>(3 * stage * n_microbatches());
         order.insert(order.end(), first, first + static_cast<std::ptrdiff_t>(n_passes));
     }
     return order;
@@ -238,10 +264,10 @@ void ListScheduler::begin() {
     for (Stage& stage : stages_) {
         static_cast<StageState&>(stage) = StageState{};
         for (double* arrivals_ms : stage.arrivals_ms) {
-            std::fill_n(arrivals_ms, works_.size() + 1, kNever);
+            std::fill_n(arrivals_ms, n_microbatches() + 1, kNever);
         }
     }
-    std::fill_n(arrivals_ms_.begin(), works_.size(), 0.0);
+    std::fill_n(arrivals_ms_.begin(), n_microbatches(), 0.0);
 }
 
 /// Goes back to a recorded state. The recording knows the arrivals that a stage had not acted on
@@ -255,11 +281,18 @@ void ListScheduler::resume(const ListRecording& recording, std::size_t n_states)
             double* arrivals_ms = stages_[s].arrivals_ms[k];
             double* unknown_ms =
                 std::copy(pending_ms.begin(), pending_ms.end(), arrivals_ms + states[s].n_done[k]);
-            std::fill(unknown_ms, arrivals_ms + works_.size() + 1, kNever);
+            std::fill(unknown_ms, arrivals_ms + n_microbatches() + 1, kNever);
+        }
+    }
+    // The last stage itself turns micro-batches round.
+    const Stage& last = stages_.back();
+    for (std::uint32_t turn = last.n_done[kBackward]; turn < n_microbatches(); ++turn) {
+        if (place_of_return(turn) < last.n_done[kForward]) {
+            last.arrivals_ms[kBackward][turn] = 0.0;
         }
     }
     const std::size_t n_entered = states[0].n_done[kForward];
-    std::fill_n(&arrivals_ms_[n_entered], works_.size() - n_entered, 0.0);
+    std::fill_n(&arrivals_ms_[n_entered], n_microbatches() - n_entered, 0.0);
 }
 
 /// Adds up the work that is left on a stage, and tells whether memory may bind meanwhile: only if
@@ -270,26 +303,22 @@ void ListScheduler::look_ahead(std::size_t s) {
     std::array<double, 3> left_ms{};
     double kept_bytes = stage.kept_bytes;
     double greatest_transient_bytes = 0.0;
-    const auto add = [&](std::uint32_t place, std::size_t first_left) {
-        const StageWork& each = work(place, s);
-        for (std::size_t k = first_left; k < left_ms.size(); ++k) {
-            left_ms[k] += each.pass_ms[k];
-        }
+    const auto n = static_cast<std::uint32_t>(n_microbatches());
+    for (std::uint32_t turn = stage.n_done[kForward]; turn < n; ++turn) {
+        const StageWork& each = work(kForward, turn, s);
+        left_ms[kForward] += each.pass_ms[kForward];
+        kept_bytes += each.stored_bytes;
+    }
+    for (std::uint32_t turn = stage.n_done[kBackward]; turn < n; ++turn) {
+        left_ms[kBackward] += work(kBackward, turn, s).pass_ms[kBackward];
+    }
+    for (std::uint32_t turn = stage.n_done[split_backward_ ? kWeight : kBackward]; turn < n;
+         ++turn) {
+        const StageWork& each = work(kWeight, turn, s);
+        left_ms[kWeight] += each.pass_ms[kWeight];
         greatest_transient_bytes =
             std::max(greatest_transient_bytes,
                      std::max(each.forward_transient_bytes, each.backward_transient_bytes));
-    };
-    const auto n = static_cast<std::uint32_t>(works_.size());
-    std::uint32_t place = stage.n_done[split_backward_ ? kWeight : kBackward];
-    for (; place < stage.n_done[kBackward]; ++place) {
-        add(place, kWeight);
-    }
-    for (; place < stage.n_done[kForward]; ++place) {
-        add(place, kBackward);
-    }
-    for (; place < n; ++place) {
-        add(place, kForward);
-        kept_bytes += work(place, s).stored_bytes;
     }
     stage.path_left_ms = left_ms[kForward] + left_ms[kBackward];
     stage.weight_left_ms = left_ms[kWeight];
@@ -303,10 +332,10 @@ void ListScheduler::look_ahead(std::size_t s) {
 bool ListScheduler::may_end_by(double give_up_ms) {
     double head_ms = 0.0;
     double tail_ms = 0.0;
-    const auto last = static_cast<std::uint32_t>(works_.size() - 1);
+    const auto last = static_cast<std::uint32_t>(n_microbatches() - 1);
     for (std::size_t s = 0; s < n_stages_; ++s) {
         Stage& stage = stages_[s];
-        tail_ms += work(last, s).send_ms[kBackward];
+        tail_ms += work(kBackward, last, s).send_ms[kBackward];
         tail_ms = std::max(tail_ms, stage.reduce_ms);
         stage.tail_ms = tail_ms;
         const double begin_ms = std::max(head_ms, stage.free_ms);
@@ -314,8 +343,8 @@ bool ListScheduler::may_end_by(double give_up_ms) {
         if (begin_ms + stage.path_left_ms + std::max(weight_ms, tail_ms) > give_up_ms) {
             return false;
         }
-        head_ms += work(0, s).pass_ms[kForward] + work(0, s).send_ms[kForward];
-        tail_ms += work(last, s).pass_ms[kBackward];
+        head_ms += work(kForward, 0, s).pass_ms[kForward] + work(kForward, 0, s).send_ms[kForward];
+        tail_ms += work(kBackward, last, s).pass_ms[kBackward];
     }
     return true;
 }
@@ -323,7 +352,7 @@ bool ListScheduler::may_end_by(double give_up_ms) {
 /// Chooses the next pass of a stage, as far as is known, and its time.
 ///
 /// The rule: the backward pass that has arrived, else the forward pass that has arrived and that
-/// `may_enter`, else gradients of weights. First in, first out, so only the next place of each kind
+/// `may_enter`, else gradients of weights. First in, first out, so only the next turn of each kind
 /// is looked at. If a list alternates, a forward pass that waits goes first after a backward pass.
 template <bool kSplit, bool kInOrder>
 void ListScheduler::choose(std::size_t s) {
@@ -363,20 +392,27 @@ template <bool kSplit>
 bool ListScheduler::may_enter(std::size_t s) const {
     const Stage& stage = stages_[s];
     const double limit_bytes = limit_bytes_[s];
-    const std::uint32_t last = stage.n_done[kForward];
-    const StageWork& entering = work(last, s);
-    double kept = stage.kept_bytes + entering.stored_bytes;
+    const std::uint32_t entered = stage.n_done[kForward];
+    if (has_slices() && entered > 0 && n_later_[entered - 1] > 0) {
+        return true;  // room was left for it when the first slice of its sample entered
+    }
+    const std::uint32_t last = entered + (has_slices() ? n_later_[entered] : 0);
+    double kept = stage.kept_bytes;
+    for (std::uint32_t turn = entered; turn <= last; ++turn) {
+        kept += work(kForward, turn, s).stored_bytes;
+    }
     if (kept + stage.greatest_transient_bytes <= limit_bytes) {
         return true;  // whichever pass runs, without a walk over all in flight
     }
-    if (kept + entering.forward_transient_bytes > limit_bytes) {
+    if (kept + work(kForward, entered, s).forward_transient_bytes > limit_bytes) {
         return false;
     }
-    for (std::uint32_t place = stage.n_done[kSplit ? kWeight : kBackward]; place <= last; ++place) {
-        if (kept + work(place, s).backward_transient_bytes > limit_bytes) {
+    for (std::uint32_t turn = stage.n_done[kSplit ? kWeight : kBackward]; turn <= last; ++turn) {
+        const StageWork& returning = work(kBackward, turn, s);
+        if (kept + returning.backward_transient_bytes > limit_bytes) {
             return false;
         }
-        kept -= work(place, s).stored_bytes;
+        kept -= returning.stored_bytes;
     }
     return true;
 }
@@ -385,7 +421,7 @@ bool ListScheduler::may_enter(std::size_t s) const {
 /// come it does: `may_enter` has seen to that.
 bool ListScheduler::may_return(std::size_t s) const {
     const Stage& stage = stages_[s];
-    const StageWork& returning = work(stage.n_done[kBackward], s);
+    const StageWork& returning = work(kBackward, stage.n_done[kBackward], s);
     return stage.n_done[kWeight] == stage.n_done[kBackward] ||
            stage.kept_bytes + returning.backward_transient_bytes <= limit_bytes_[s];
 }
@@ -394,9 +430,10 @@ template <bool kSplit, bool kInOrder>
 void ListScheduler::execute(std::size_t s) {
     Stage& stage = stages_[s];
     const auto k = static_cast<std::size_t>(stage.next);
-    passes_[3 * s * works_.size() + stage.n_passes++] = pass_code(stage.n_done[k], stage.next);
-    const std::uint32_t place = stage.n_done[k]++;
-    const StageWork& done = work(place, s);
+    const std::uint32_t turn = stage.n_done[k]++;
+    const std::uint32_t place = k == kForward ? turn : place_of_return(turn);
+    passes_[3 * s * n_microbatches() + stage.n_passes++] = pass_code(place, stage.next);
+    const StageWork& done = work(k, turn, s);
     stage.free_ms = start_ms<kInOrder>(s) + done.pass_ms[k];
     (k == kWeight ? stage.weight_left_ms : stage.path_left_ms) -= done.pass_ms[k];
     stage.last_is_backward = k == kForward ? false : k == kBackward || stage.last_is_backward;
@@ -408,11 +445,11 @@ void ListScheduler::execute(std::size_t s) {
             stage.n_done[k] == stage.n_done[kForward] ? 0.0 : stage.kept_bytes - done.stored_bytes;
     }
     if (k == kForward && s + 1 == n_stages_) {
-        stage.arrivals_ms[kBackward][place] = stage.free_ms;
+        stage.arrivals_ms[kBackward][place_of_return(place)] = stage.free_ms;
     } else if (k == kForward || (k == kBackward && s > 0)) {
-        send<kSplit, kInOrder>(s, k, place);
+        send<kSplit, kInOrder>(s, k, turn);
     }
-    if (kSplit && stage.n_done[kBackward] == works_.size()) {
+    if (kSplit && stage.n_done[kBackward] == n_microbatches()) {
         stage.tail_ms = 0.0;  // under way, whatever this stage has left
     }
     // Between two passes that are run in order, the states of all stages are of one moment.
@@ -431,9 +468,9 @@ void ListScheduler::execute_both(std::size_t s) {
     const std::uint32_t place = stage.n_done[kForward]++;
     ++stage.n_done[kBackward];
     stage.last_is_backward = true;
-    passes_[3 * s * works_.size() + stage.n_passes++] = pass_code(place, PassKind::kForward);
-    passes_[3 * s * works_.size() + stage.n_passes++] = pass_code(place, PassKind::kBackward);
-    const StageWork& done = work(place, s);
+    passes_[3 * s * n_microbatches() + stage.n_passes++] = pass_code(place, PassKind::kForward);
+    passes_[3 * s * n_microbatches() + stage.n_passes++] = pass_code(place, PassKind::kBackward);
+    const StageWork& done = work(kForward, place, s);
     stage.free_ms = start_ms<kInOrder>(s) + done.pass_ms[kForward] + done.pass_ms[kBackward];
     stage.path_left_ms -= done.pass_ms[kForward] + done.pass_ms[kBackward];
     if (s > 0) {
@@ -443,15 +480,15 @@ void ListScheduler::execute_both(std::size_t s) {
 }
 
 template <bool kSplit, bool kInOrder>
-void ListScheduler::send(std::size_t from, std::size_t k, std::uint32_t place) {
+void ListScheduler::send(std::size_t from, std::size_t k, std::uint32_t turn) {
     const std::size_t to = k == kForward ? from + 1 : from - 1;
     Stage& stage = stages_[from];
     // A link carries one transfer at a time: per direction, or in all if it is half duplex.
     double& link_free_ms = stage.link_free_ms[full_duplex_ ? k : 0];
-    link_free_ms = std::max(stage.free_ms, link_free_ms) + work(place, from).send_ms[k];
+    link_free_ms = std::max(stage.free_ms, link_free_ms) + work(k, turn, from).send_ms[k];
     Stage& receiver = stages_[to];
-    receiver.arrivals_ms[k][place] = link_free_ms;
-    if (receiver.n_done[k] == place) {  // next in line there
+    receiver.arrivals_ms[k][turn] = link_free_ms;
+    if (receiver.n_done[k] == turn) {  // next in line there
         choose<kSplit, kInOrder>(to);
     }
 }

@@ -16,19 +16,16 @@ ReplicaSimulator::ReplicaSimulator(const WindowCosts& windows, std::span<const d
     : windows_(windows),
       limit_bytes_(limit_bytes),
       link_(link),
-      scheduler_(windows.costs, limit_bytes, link, split_backward, reduce_ms),
-      lightest_first_(windows.costs, limit_bytes, link, split_backward, windows.later_slices,
-                      reduce_ms) {}
+      scheduler_(windows.costs, limit_bytes, link, split_backward, reduce_ms,
+                 windows.later_slices) {}
 
 double ReplicaSimulator::makespan_ms(std::span<const Window> replica, double give_up_ms,
                                      bool alternates) {
     list_.clear();
-    bool has_slices = false;
     for (const Window& window : replica) {
         list_.push_back(windows_.microbatch(window));
-        has_slices = has_slices || windows_.has_slices(list_.back());
     }
-    list_.push_back(alternates && !has_slices ? 1 : 0);
+    list_.push_back(alternates ? 1 : 0);
     const auto known = known_ms_.find(list_);
     if (known != known_ms_.end() && known->second >= 0.0) {
         return known->second <= give_up_ms ? known->second : kNever;
@@ -37,8 +34,7 @@ double ReplicaSimulator::makespan_ms(std::span<const Window> replica, double giv
         return kNever;
     }
     const auto list = std::span<const std::uint32_t>(list_).first(replica.size());
-    const double ms = has_slices ? lightest_first_.run(with_slices(list), give_up_ms)
-                                 : scheduler_.run(list, give_up_ms, alternates);
+    const double ms = scheduler_.run(with_slices(list), give_up_ms, alternates);
     if (ms < kNever || give_up_ms == kNever) {
         known_ms_[list_] = ms;
     } else if (give_up_ms > 0.0) {  // any makespan exceeds other limits
@@ -54,10 +50,7 @@ double ReplicaSimulator::best_makespan_ms(std::span<const Window> replica, doubl
 
 double ReplicaSimulator::run(std::span<const std::uint32_t> list, double give_up_ms,
                              bool alternates, ListRecording& recording) {
-    const auto has_slices = [&](std::uint32_t each) { return windows_.has_slices(each); };
-    return std::any_of(list.begin(), list.end(), has_slices)
-               ? lightest_first_.run(with_slices(list), give_up_ms)
-               : scheduler_.run(list, give_up_ms, alternates, recording);
+    return scheduler_.run(with_slices(list), give_up_ms, alternates, recording);
 }
 
 /// The list with slices in place of the micro-batches that have some; valid until the next call.

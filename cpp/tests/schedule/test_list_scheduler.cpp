@@ -1,5 +1,6 @@
 /// A list that is run from where it parts from a recorded one takes exactly as long as from its
-/// start, whatever has changed; stages that run side by side run what they run one after the other.
+/// start, whatever has changed; stages that run side by side run what they run one after the other;
+/// samples that run as slices count as one micro-batch.
 #include <algorithm>
 #include <array>
 #include <numeric>
@@ -20,6 +21,27 @@ using dynapipe::Random;
 constexpr std::size_t kMicrobatches = 20;
 constexpr std::size_t kLongest = 30;
 constexpr std::size_t kManyStages = 16;
+
+/// Two samples run as slices, five and two.
+std::vector<std::uint32_t> later_slices() {
+    std::vector<std::uint32_t> later(kMicrobatches, 0);
+    std::copy_n(std::array{4U, 3U, 2U, 1U, 0U, 1U}.begin(), 6, later.begin());
+    return later;
+}
+
+/// Slices follow the first of their sample; in their own places they are none.
+std::vector<std::uint32_t> with_slices(std::span<const std::uint32_t> list) {
+    const std::vector<std::uint32_t> later = later_slices();
+    std::vector<std::uint32_t> expanded;
+    for (const std::uint32_t each : list) {
+        if (each == 0 || each == 5 || each > 6) {
+            for (std::uint32_t slice = each; slice <= each + later[each]; ++slice) {
+                expanded.push_back(slice);
+            }
+        }
+    }
+    return expanded;
+}
 
 std::vector<PassCosts> random_costs(Random& random, std::size_t n_stages) {
     std::vector<PassCosts> costs;
@@ -54,19 +76,24 @@ void change(std::vector<std::uint32_t>& list, Random& random) {
 }
 
 void check_changes(std::uint64_t seed, std::size_t n_stages, bool split_backward,
-                   double limit_bytes) {
+                   double limit_bytes, bool has_slices) {
     Random random(seed);
     const std::vector<PassCosts> costs = random_costs(random, n_stages);
     const std::vector<double> limits(n_stages, limit_bytes);
     const dynapipe::Link link{0.1, 50.0, seed % 2 == 0};
     const std::vector<double> reduce_ms = reductions::drawn(random, n_stages);
-    ListScheduler plain({costs, n_stages}, limits, link, split_backward, reduce_ms);
-    ListScheduler resuming({costs, n_stages}, limits, link, split_backward, reduce_ms);
+    const std::vector<std::uint32_t> later = has_slices ? later_slices() : decltype(later){};
+    ListScheduler plain({costs, n_stages}, limits, link, split_backward, reduce_ms, later);
+    ListScheduler resuming({costs, n_stages}, limits, link, split_backward, reduce_ms, later);
     dynapipe::ListRecording recording;
-    std::vector<std::uint32_t> list(kLongest / 2, 0);
+    std::vector<std::uint32_t> units(kLongest / 2, 0);
     for (std::size_t n = 0; n < 300; ++n) {
-        std::vector<std::uint32_t> changed = list;
-        change(changed, random);
+        std::vector<std::uint32_t> changed_units = units;
+        change(changed_units, random);
+        const auto changed = has_slices ? with_slices(changed_units) : changed_units;
+        if (changed.empty()) {
+            continue;
+        }
         const bool alternates = random.below(2) == 0;
         const double whole_ms = plain.run(changed, kNever, alternates);
         const std::array limits_ms{kNever, whole_ms, whole_ms * (0.9 + random.share())};
@@ -74,7 +101,7 @@ void check_changes(std::uint64_t seed, std::size_t n_stages, bool split_backward
         CHECK(resuming.run(changed, give_up_ms, alternates, recording) ==
               (whole_ms <= give_up_ms ? whole_ms : kNever));
         if (random.below(2) == 0) {
-            list = changed;
+            units = changed_units;
         }
     }
     CHECK(resuming.effort() < plain.effort());
@@ -96,14 +123,15 @@ std::vector<PassCosts> costs_with_ties(Random& random, std::size_t n_stages) {
 
 /// A run that is recorded takes the passes of all stages in the order of time.
 void check_side_by_side(std::uint64_t seed, std::size_t n_stages, bool split_backward,
-                        double limit_bytes) {
+                        double limit_bytes, bool has_slices) {
     Random random(seed);
     const std::vector<PassCosts> costs = costs_with_ties(random, n_stages);
     const std::vector<double> limits(n_stages, limit_bytes);
     const std::vector<double> no_bytes(n_stages, 0.0);
     const dynapipe::Link link{seed % 3 == 0 ? 0.0 : 1.0, 10.0, seed % 2 == 0};
     const std::vector<double> reduce_ms = reductions::drawn(random, n_stages);
-    ListScheduler scheduler({costs, n_stages}, limits, link, split_backward, reduce_ms);
+    const std::vector<std::uint32_t> later = has_slices ? later_slices() : decltype(later){};
+    ListScheduler scheduler({costs, n_stages}, limits, link, split_backward, reduce_ms, later);
     dynapipe::Simulator simulator({costs, n_stages}, no_bytes, link);
     std::vector<std::uint32_t> list(kMicrobatches);
     std::iota(list.begin(), list.end(), 0U);
@@ -116,7 +144,11 @@ void check_side_by_side(std::uint64_t seed, std::size_t n_stages, bool split_bac
         CHECK(scheduler.run(list, in_order_ms, alternates) == in_order_ms);
         CHECK(scheduler.order() == in_order);
         CHECK(scheduler.effort() - between == between - before);
-        CHECK(reductions::end_ms(simulator.run(in_order), reduce_ms) == in_order_ms);
+        const dynapipe::Timeline& timeline = simulator.run(in_order);
+        CHECK(reductions::end_ms(timeline, reduce_ms) == in_order_ms);
+        for (const double bytes : timeline.peak_bytes) {
+            CHECK(bytes <= limit_bytes);
+        }
         CHECK(scheduler.run(list, in_order_ms - 0.5, alternates) == kNever);
     }
 }
@@ -148,18 +180,58 @@ void what_cannot_run_has_no_end() {
     CHECK(scheduler.run(std::array{0U}) == kNever);
 }
 
+/// Fractions of bytes, of which some sample alone takes the whole limit: sums are rounded, but
+/// every list runs to its end.
+void rounding_stops_nothing(std::uint64_t seed) {
+    Random random(seed);
+    const std::size_t n_stages = 1 + seed % 4;
+    const std::vector<std::uint32_t> later = later_slices();
+    std::vector<PassCosts> costs;
+    double limit_bytes = 0.0;
+    double sample_bytes = 0.0;
+    double heavy_bytes = 0.0;
+    for (std::size_t i = 0; i < kMicrobatches; ++i) {
+        const double tokens = 1.0 + static_cast<double>(random.below(60));
+        const bool is_first = i == 0 || later[i - 1] == 0;
+        heavy_bytes = !is_first ? heavy_bytes : random.below(4) == 0 ? 0.1 * tokens : 0.0;
+        sample_bytes = (is_first ? 0.0 : sample_bytes) + 0.1 * tokens;
+        for (std::size_t s = 0; s < n_stages; ++s) {
+            costs.push_back({tokens, 2 * tokens, tokens, 0.0, 0.0, 0.1 * tokens, 0.0, heavy_bytes});
+        }
+        limit_bytes = std::max(limit_bytes, sample_bytes + heavy_bytes);
+    }
+    const std::vector<double> limits(n_stages, limit_bytes);
+    std::vector<std::uint32_t> list(kMicrobatches);
+    std::iota(list.begin(), list.end(), 0U);
+    for (const bool split_backward : {false, true}) {
+        const dynapipe::Link instant{0.0, kNever, true};
+        ListScheduler scheduler({costs, n_stages}, limits, instant, split_backward, {}, later);
+        CHECK(scheduler.run(list) < kNever);
+        ListScheduler whole({costs, n_stages}, limits, instant, split_backward);
+        CHECK(whole.run(list) < kNever);
+    }
+}
+
 }  // namespace
 
 int main() {
     what_cannot_run_has_no_end();
     reductions_are_foreseen();
-    for (std::uint64_t seed = 0; seed < 12; ++seed) {
-        for (const bool split_backward : {false, true}) {
+    for (std::uint64_t seed = 0; seed < 400; ++seed) {
+        rounding_stops_nothing(seed);
+    }
+    for (std::uint64_t seed = 0; seed < 24; ++seed) {
+        const bool split_backward = seed % 2 == 0;
+        for (const bool has_slices : {false, true}) {
+            // The slices of a sample have to fit together.
+            const double more_bytes = has_slices ? 4.0 : 1.0;
             for (const double limit_bytes : {500.0, 1500.0, kNever}) {
-                check_side_by_side(seed, kManyStages + seed, split_backward, limit_bytes);
+                check_side_by_side(seed, kManyStages + seed / 2, split_backward,
+                                   limit_bytes * more_bytes, has_slices);
             }
             for (const double limit_bytes : {150.0, 300.0, kNever}) {
-                check_changes(seed, 2 + seed % 3, split_backward, limit_bytes);
+                check_changes(seed, 2 + seed % 3, split_backward, limit_bytes * more_bytes,
+                              has_slices);
             }
         }
     }

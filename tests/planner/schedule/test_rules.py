@@ -23,7 +23,7 @@ from tests.examples.stage_costs import (
     with_columns,
 )
 from tests.oracles.event_simulation import EventSimulation
-from tests.oracles.list_schedule import LightestFirst, ListSchedule
+from tests.oracles.list_schedule import ListSchedule
 
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.plan.cluster import Cluster, Link
@@ -272,19 +272,34 @@ def reduced_costs(draw: st.DrawFn) -> StageCosts:
     return replace(costs, reduce_ms=np.array(reduce_ms, np.float64))
 
 
-@given(reduced_costs(), LINKS, st.sampled_from([0.0, 3.0, np.inf]), st.booleans(), st.booleans())
+@st.composite
+def sliced_costs(draw: st.DrawFn) -> tuple[StageCosts, FloatArray]:
+    """Costs of which some may be slices, and the least memory in which each sample fits alone."""
+    costs = draw(reduced_costs())
+    size = draw(st.integers(1, 4))
+    if size == 1:
+        return costs, tightest_limit(costs)
+    later = np.arange(costs.n_microbatches)[::-1].astype(np.uint32) % size
+    sample = np.append(0, np.cumsum(later == 0)[:-1])
+    transient = costs.backward_transient_bytes[sample]  # that of all slices of a sample
+    alike = with_columns(
+        costs, forward_transient_bytes=transient / 2, backward_transient_bytes=transient
+    )
+    kept = np.array([costs.stored_bytes[sample == i].sum(axis=0) for i in sample])
+    return replace(alike, later_slices=later), (kept + transient).max(axis=0)
+
+
+@given(sliced_costs(), LINKS, st.sampled_from([0.0, 3.0, np.inf]), st.booleans())
 def test_the_kernel_agrees_with_a_slow_clock(
-    costs: StageCosts, link: Link, more_bytes: float, split_backward: bool, overtaking: bool
+    of_samples: tuple[StageCosts, FloatArray], link: Link, more_bytes: float, split_backward: bool
 ) -> None:
+    costs, least_bytes = of_samples
     reduce_ms = np.zeros(costs.n_stages) if costs.reduce_ms is None else costs.reduce_ms
-    limit = tightest_limit(costs) + more_bytes
+    limit = least_bytes + more_bytes
     slow = [
         ListSchedule(costs, limit, link, split_backward=split_backward, alternates=alternates)
         for alternates in (False, True)
     ]
-    if overtaking:  # as where there are slices, if only none of these
-        slow = [LightestFirst(costs, limit, link, split_backward=split_backward)]
-        costs = replace(costs, later_slices=np.zeros(costs.n_microbatches, np.uint32))
     expected = min(slow, key=lambda schedule: schedule.reduced_ms(reduce_ms))
     schedule = (adaptive_split if split_backward else adaptive)(costs, limit, link)
     assert schedule == expected.schedule

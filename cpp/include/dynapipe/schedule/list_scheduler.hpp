@@ -18,8 +18,9 @@ namespace dynapipe {
 ///
 /// Whenever a stage is free it runs the next backward pass that has arrived. If there is none, it
 /// runs the next forward pass that has arrived and that fits into memory. Micro-batches pass every
-/// stage first in, first out. A stage is therefore idle only if it has nothing that it may run, and
-/// the number of in-flight micro-batches follows from times and memory rather than from a rule.
+/// stage first in, first out; so does a sample that runs as slices, of which the last returns
+/// first. A stage is therefore idle only if it has nothing that it may run, and the number of
+/// in-flight micro-batches follows from times and memory rather than from a rule.
 ///
 /// A list may also be run alternating: after a backward pass, a forward pass that has arrived goes
 /// first. Where memory is scarce, this supplies later stages sooner.
@@ -28,8 +29,10 @@ namespace dynapipe {
 /// These also go first where the memory that they release is needed.
 ///
 /// A forward pass enters only if it fits now and leaves room for the backward pass of each
-/// in-flight micro-batch and of its own micro-batch. The first unfinished micro-batch can therefore
-/// always proceed, so every list of micro-batches that fit alone runs to its end.
+/// in-flight micro-batch and of its own micro-batch. The first slice of a sample enters only if all
+/// fit in this sense, and the others then whenever they have arrived. The first unfinished
+/// micro-batch can therefore always proceed, so every list of micro-batches that fit alone runs to
+/// its end.
 ///
 /// A scheduler is constructed once and used for many lists. Running a list allocates nothing,
 /// except for micro-batches that the scheduler has not seen before, and if the list is longer than
@@ -41,8 +44,12 @@ class ListScheduler {
     /// @param split_backward  whether gradients of weights are separate passes.
     /// @param reduce_ms       (n_stages,): time from a stage's last pass until its gradients are
     ///                        reduced; the makespan includes it. Empty: none.
+    /// @param later_slices    per micro-batch, how many slices of its sample come behind it in
+    ///                        every list; empty if there are no slices. The slices of a sample have
+    ///                        the same transient memory.
     ListScheduler(const StageCosts& costs, std::span<const double> limit_bytes, const Link& link,
-                  bool split_backward = false, std::span<const double> reduce_ms = {});
+                  bool split_backward = false, std::span<const double> reduce_ms = {},
+                  std::span<const std::uint32_t> later_slices = {});
     // It refers to what it owns.
     ListScheduler(const ListScheduler&) = delete;
     ListScheduler& operator=(const ListScheduler&) = delete;
@@ -81,7 +88,7 @@ class ListScheduler {
         double greatest_transient_bytes;  ///< of micro-batches in flight or to come
         PassKind next;
         bool memory_may_bind;
-        std::array<double*, 2> arrivals_ms;  ///< by place; infinite if not known
+        std::array<double*, 2> arrivals_ms;  ///< by turn; infinite if not known
 
         [[nodiscard]] double next_arrival_ms(std::size_t kind) const {
             return arrivals_ms[kind][n_done[kind]];
@@ -89,6 +96,7 @@ class ListScheduler {
     };
 
     void take(std::span<const std::uint32_t> list, bool alternates);
+    void find_turns(std::span<const std::uint32_t> list);
     void begin();
     void resume(const ListRecording& recording, std::size_t n_states);
     double run_on(double give_up_ms);
@@ -116,12 +124,20 @@ class ListScheduler {
         return kInOrder ? next_ms_[stage] : starts_ms_[stage];
     }
     template <bool kSplit, bool kInOrder>
-    void send(std::size_t from, std::size_t kind, std::uint32_t place);
+    void send(std::size_t from, std::size_t kind, std::uint32_t turn);
     template <bool kSplit>
     [[nodiscard]] bool may_enter(std::size_t stage) const;
     [[nodiscard]] bool may_return(std::size_t stage) const;
-    [[nodiscard]] const StageWork& work(std::uint32_t place, std::size_t stage) const {
-        return works_[place][cache_.kind_of_stage(stage)];
+    /// Of the micro-batch whose turn it is to run its pass of a kind.
+    [[nodiscard]] const StageWork& work(std::size_t kind, std::uint32_t turn,
+                                        std::size_t stage) const {
+        return works_[kind][turn][cache_.kind_of_stage(stage)];
+    }
+    [[nodiscard]] std::size_t n_microbatches() const { return works_[0].size(); }
+    [[nodiscard]] bool has_slices() const { return !returning_.empty(); }
+    /// Of the micro-batch that goes back at a turn, or the turn at which one goes back.
+    [[nodiscard]] std::uint32_t place_of_return(std::uint32_t turn) const {
+        return has_slices() ? place_of_return_[turn] : turn;
     }
 
     WorkCache cache_;
@@ -129,10 +145,15 @@ class ListScheduler {
     bool full_duplex_;
     std::size_t n_stages_;
     bool split_backward_;
+    std::span<const std::uint32_t> later_slices_;
     bool alternates_ = false;
     bool is_recorded_ = false;
     std::size_t effort_ = 0;
-    std::span<const StageWork* const> works_;  ///< micro-batches of the list, each (n_kinds,)
+    /// Micro-batches of the list by kind of pass and turn, each (n_kinds,).
+    std::array<std::span<const StageWork* const>, 3> works_;
+    std::vector<const StageWork*> returning_;     ///< by turn; empty if no sample is sliced
+    std::vector<std::uint32_t> place_of_return_;  ///< by turn
+    std::vector<std::uint32_t> n_later_;          ///< by place, slices behind it
     std::vector<Stage> stages_;
     Soonest next_ms_;                   ///< per stage, start of its next pass; infinite if none
     std::vector<double> starts_ms_;     ///< the same, of runs in strides

@@ -8,7 +8,6 @@
 
 #include "dynapipe/batch/window_costs.hpp"
 #include "dynapipe/cost/link.hpp"
-#include "dynapipe/schedule/lightest_first.hpp"
 #include "dynapipe/schedule/list_scheduler.hpp"
 
 namespace dynapipe {
@@ -29,25 +28,22 @@ class ReplicaSimulator {
     ReplicaSimulator(const ReplicaSimulator&) = delete;
     ReplicaSimulator& operator=(const ReplicaSimulator&) = delete;
 
-    /// Makespan of windows in the order in which they enter the pipeline. Where one runs as slices,
-    /// which go back in another order than they come, by LightestFirst.
+    /// Makespan of windows in the order in which they enter the pipeline.
     ///
-    /// @param alternates  as for ListScheduler; without effect where there are slices.
+    /// @param alternates  as for ListScheduler.
     /// @return  infinite if it is certain to exceed give_up_ms, or if a window does not fit.
     double makespan_ms(std::span<const Window> replica, double give_up_ms, bool alternates = false);
 
     /// The same, alternating or not, whichever ends sooner.
     double best_makespan_ms(std::span<const Window> replica, double give_up_ms);
 
-    /// Makespan of a list of micro-batches. Without slices, simulation starts where the list
-    /// differs from the recorded one.
+    /// Makespan of a list of micro-batches. Simulation starts where it differs from the recorded
+    /// one.
     double run(std::span<const std::uint32_t> list, double give_up_ms, bool alternates,
                ListRecording& recording);
 
     /// Passes simulated so far, see ListScheduler.
-    [[nodiscard]] std::size_t effort() const {
-        return scheduler_.effort() + lightest_first_.effort();
-    }
+    [[nodiscard]] std::size_t effort() const { return scheduler_.effort(); }
 
     [[nodiscard]] const WindowCosts& windows() const { return windows_; }
     [[nodiscard]] std::span<const double> limit_bytes() const { return limit_bytes_; }
@@ -66,7 +62,6 @@ class ReplicaSimulator {
     std::span<const double> limit_bytes_;
     Link link_;
     ListScheduler scheduler_;
-    LightestFirst lightest_first_;
     List list_;      ///< micro-batches, and whether it alternates
     List expanded_;  ///< with the slices of those that have some in their place
     /// Makespans of lists; below zero, what a makespan is known to exceed.

@@ -37,8 +37,7 @@ struct ConstructedPlan {
 /// simulated; of very large plans fewer variants are tried. Of the plans that are kept the best is
 /// refined first, see `PlanRefiner`, then others, up to a limit. Beside them stand a plan of each
 /// mode alone, and the exact split of `split_samples`, the method of the paper, into windows of
-/// which a stage can keep one per stage; `balance_work` shares them out. Passes go first in, first
-/// out, but for those of slices (see LightestFirst).
+/// which a stage can keep one per stage; `balance_work` shares them out.
 ///
 /// @param simulator      has simulated nothing yet.
 /// @param slowness       (n_replicas,): by what the passes of each replica take longer, >= 1; from
