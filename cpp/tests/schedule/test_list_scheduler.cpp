@@ -47,7 +47,9 @@ std::vector<PassCosts> random_costs(Random& random, std::size_t n_stages) {
     std::vector<PassCosts> costs;
     for (std::size_t i = 0; i < kMicrobatches * n_stages; ++i) {
         const double ms = 1.0 + random.share();
-        costs.push_back({ms, 2 * ms, ms, 0.1 * ms, 10.0, 50.0 + 50 * random.share(), 5.0, 10.0});
+        const double sent_bytes = 40 * random.share();
+        costs.push_back(
+            {ms, 2 * ms, ms, 0.1 * ms, sent_bytes, 50.0 + 50 * random.share(), 5.0, 10.0});
     }
     return costs;
 }
