@@ -135,7 +135,7 @@ def test_three_steps_of_the_optimizer_give_the_unsplit_weights(way: Ways, cluste
             for shape in (SHAPE, T5_SHAPE)
             for schedule, sizes in (
                 ("weights last", [(1, 1, 1), (2, 1, 2)]),
-                *((rule, [(3, 2, 1)]) for rule in ("zb_h1", "adaptive, split", "last of three first")),
+                *((rule, [(3, 2, 1)]) for rule in ("zb_h1", "adaptive, split", "threes")),
             )
         },
     }

@@ -35,7 +35,7 @@ def weights_last(costs: StageCosts, limit: FloatArray, link: Link = INSTANT, /) 
     return schedule_of(passes + later for passes in whole)
 
 
-def last_of_three_first(costs: StageCosts, limit: FloatArray, link: Link = INSTANT, /) -> Schedule:
+def threes(costs: StageCosts, limit: FloatArray, link: Link = INSTANT, /) -> Schedule:
     """Of every three micro-batches the last returns first, as if they were slices."""
     later = np.arange(costs.n_microbatches)[::-1].astype(np.uint32) % 3
     sliced = replace(costs, later_slices=later)
@@ -47,7 +47,7 @@ RULE_OF: Mapping[str, ScheduleRule] = {
     "zb_h1": SPLIT_RULES["zb_h1"],
     "adaptive, split": SPLIT_RULES["adaptive"],
     "weights last": weights_last,
-    "last of three first": last_of_three_first,
+    "threes": threes,
 }
 """Rules by the name that a test gives them: that in a configuration, but for split passes."""
 

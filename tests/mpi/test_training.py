@@ -168,7 +168,7 @@ def test_so_do_ranks_that_share_a_device(
     assert_equal(found, own_part(shape, splits, is_small=True))
 
 
-@pytest.mark.parametrize("schedule", ["zb_h1", "last of three first"])
+@pytest.mark.parametrize("schedule", ["zb_h1", "threes"])
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=name_of)
 def test_so_do_split_passes_of_packed_and_padded_rows(cluster: Cluster, schedule: str) -> None:
     channels = open_channels(

@@ -86,18 +86,17 @@ void ListScheduler::take(std::span<const std::uint32_t> list, bool alternates) {
 
 /// The turns at which micro-batches go back: those of the list, but for a sample's slices.
 void ListScheduler::find_turns(std::span<const std::uint32_t> list) {
-    returning_.clear();
-    const auto n_later = [&](std::uint32_t microbatch) { return later_slices_[microbatch]; };
-    if (later_slices_.empty() || std::none_of(list.begin(), list.end(), n_later)) {
+    if (!may_slice()) {
         return;
     }
-    n_later_.resize(list.size());
-    std::transform(list.begin(), list.end(), n_later_.begin(), n_later);
+    n_later_.clear();
     place_of_return_.clear();
+    returning_.clear();
     for (std::uint32_t end = 0; end < list.size();) {
         const std::uint32_t begin = end;
-        end += n_later_[begin] + 1;
+        end += later_slices_[list[begin]] + 1;
         for (std::uint32_t place = end; place-- > begin;) {
+            n_later_.push_back(place - begin);
             place_of_return_.push_back(place);
             returning_.push_back(works_[kForward][place]);
         }
@@ -171,7 +170,7 @@ bool ListScheduler::step(std::size_t s, double give_up_ms) {
     }
     // On the last stage a backward pass may begin when its forward pass ends, and nothing goes
     // before it, unless gradients of weights have to free memory for it.
-    if (!kSplit && s + 1 == n_stages_ && !has_slices()) {
+    if (!kSplit && s + 1 == n_stages_ && !may_slice()) {
         execute_both<kInOrder>(s);
     } else {
         execute<kSplit, kInOrder>(s);
@@ -244,7 +243,7 @@ std::size_t ListScheduler::n_steps_left() const {
     for (const Stage& stage : stages_) {
         n_left -= stage.n_passes;
     }
-    const bool runs_both = !kSplit && !has_slices();
+    const bool runs_both = !kSplit && !may_slice();
     return n_left - (runs_both ? n_microbatches() - stages_.back().n_done[kForward] : 0);
 }
 
@@ -393,10 +392,10 @@ bool ListScheduler::may_enter(std::size_t s) const {
     const Stage& stage = stages_[s];
     const double limit_bytes = limit_bytes_[s];
     const std::uint32_t entered = stage.n_done[kForward];
-    if (has_slices() && entered > 0 && n_later_[entered - 1] > 0) {
+    if (may_slice() && entered > 0 && n_later_[entered - 1] > 0) {
         return true;  // room was left for it when the first slice of its sample entered
     }
-    const std::uint32_t last = entered + (has_slices() ? n_later_[entered] : 0);
+    const std::uint32_t last = entered + (may_slice() ? n_later_[entered] : 0);
     double kept = stage.kept_bytes;
     for (std::uint32_t turn = entered; turn <= last; ++turn) {
         kept += work(kForward, turn, s).stored_bytes;

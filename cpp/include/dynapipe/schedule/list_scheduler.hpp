@@ -134,10 +134,10 @@ class ListScheduler {
         return works_[kind][turn][cache_.kind_of_stage(stage)];
     }
     [[nodiscard]] std::size_t n_microbatches() const { return works_[0].size(); }
-    [[nodiscard]] bool has_slices() const { return !returning_.empty(); }
+    [[nodiscard]] bool may_slice() const { return !later_slices_.empty(); }
     /// Of the micro-batch that goes back at a turn, or the turn at which one goes back.
     [[nodiscard]] std::uint32_t place_of_return(std::uint32_t turn) const {
-        return has_slices() ? place_of_return_[turn] : turn;
+        return may_slice() ? place_of_return_[turn] : turn;
     }
 
     WorkCache cache_;
@@ -151,9 +151,9 @@ class ListScheduler {
     std::size_t effort_ = 0;
     /// Micro-batches of the list by kind of pass and turn, each (n_kinds,).
     std::array<std::span<const StageWork* const>, 3> works_;
-    std::vector<const StageWork*> returning_;     ///< by turn; empty if no sample is sliced
-    std::vector<std::uint32_t> place_of_return_;  ///< by turn
-    std::vector<std::uint32_t> n_later_;          ///< by place, slices behind it
+    std::vector<const StageWork*> returning_;  ///< by turn, as are these if samples may be sliced
+    std::vector<std::uint32_t> place_of_return_;
+    std::vector<std::uint32_t> n_later_;  ///< by place, slices behind it
     std::vector<Stage> stages_;
     Soonest next_ms_;                   ///< per stage, start of its next pass; infinite if none
     std::vector<double> starts_ms_;     ///< the same, of runs in strides
