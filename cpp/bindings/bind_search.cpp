@@ -7,7 +7,6 @@
 
 #include "arrays.hpp"
 #include "dynapipe/batch/balance_work.hpp"
-#include "dynapipe/batch/short_tour.hpp"
 #include "dynapipe/batch/split_samples.hpp"
 #include "dynapipe/search/find_plan.hpp"
 #include "windows.hpp"
@@ -17,7 +16,6 @@ namespace py = pybind11;
 namespace {
 
 using arrays::Doubles;
-using Coordinates = py::array_t<std::int64_t, py::array::c_style>;
 using dynapipe::FoundPlan;
 
 /// The kernel relies on loads that can be ordered, and on work for every replica.
@@ -33,21 +31,6 @@ std::vector<std::vector<std::uint32_t>> balance(const Doubles& work_ms, std::siz
     }
     const py::gil_scoped_release release;  // planner threads run side by side
     return dynapipe::balance_work(work, n_replicas);
-}
-
-Coordinates tour(const Coordinates& x, const Coordinates& y, std::size_t reach) {
-    arrays::check_shape(x, "x", {x.size()});
-    arrays::check_shape(y, "y", {x.size()});
-    arrays::check_counts(x, "x");
-    arrays::check_counts(y, "y");
-    const auto xs = arrays::entries_of(x);
-    const auto ys = arrays::entries_of(y);
-    std::vector<std::int64_t> order;
-    {
-        py::gil_scoped_release release;  // planner threads run side by side
-        order = dynapipe::short_tour(xs, ys, reach);
-    }
-    return arrays::owned(std::move(order));
 }
 
 /// The kernel compares entries with the limits that it derives from them.
@@ -111,8 +94,6 @@ void bind_search(py::module_& m) {
     m.def(
         "balance_work", &balance, py::arg("work_ms"), py::arg("n_replicas"),
         "Assigns items to replicas with about the same work; see dynapipe/batch/balance_work.hpp.");
-    m.def("short_tour", &tour, py::arg("x"), py::arg("y"), py::arg("reach"),
-          "Orders points so that neighbours are near; see short_tour.hpp.");
     m.def("split_windows", &split_windows, py::arg("windows"), py::arg("work_ms"),
           py::arg("fill_ms"), py::arg("n_replicas"),
           "Cuts samples into consecutive micro-batches; see split_samples.hpp.");

@@ -11,7 +11,7 @@ from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes
-from dynapipe_hpc.planner.batch.order import orders
+from dynapipe_hpc.planner.batch.order import order_pairs, order_samples
 from dynapipe_hpc.planner.batch.price_windows import price_windows
 from dynapipe_hpc.planner.batch.row_length import padded_microbatch
 from dynapipe_hpc.planner.cost.cost_model import CostModel
@@ -51,7 +51,7 @@ class AuthorsBatches:
         Raises:
             NoCutError: The samples fit, but not as this rule wants them to.
         """
-        ordered, *_ = orders(samples, cost.is_encoder_decoder)
+        ordered = (order_pairs if cost.is_encoder_decoder else order_samples)(samples)
         cuts = self.cut(ordered, cost, cluster)
         if cuts is None:
             price_windows(ordered, cost, cluster)  # names a sample too large

@@ -217,8 +217,3 @@ def token_counts(
 
 # Adds to `costs`, whose last axis is that of Cost.
 def add_costs(costs: npt.NDArray[np.float64], others: npt.NDArray[np.float64]) -> None: ...
-
-# Returns indices of the points in order.
-def short_tour(
-    x: npt.NDArray[np.int64], y: npt.NDArray[np.int64], reach: int
-) -> npt.NDArray[np.int64]: ...

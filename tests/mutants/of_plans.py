@@ -503,5 +503,8 @@ PLAN = (
         ("reduce_ms=np.zeros_like(cost.reduce_ms)", "reduce_ms=cost.reduce_ms",
          "an evaluation ends with an all-reduce", "the_predicted_time_is_that_of_a_flow_shop")),
     *of("planner/batch/order.py", "tests/planner/batch/test_order.py",
-        ("in _halved(places[half], tokens)]", "in places[half]]", "quarters are unequal")),
+        ("in _halved(places[half], tokens)]", "in places[half]]", "quarters are unequal"),
+        ("(32, «16→32»)", "both orders of pairs have the same bands"),
+        ("np.where(band % 2, «targets→-targets», -targets)", "targets fall in every band"),
+        ("«-→»targets), band)", "targets rise in every band")),
 )  # fmt: skip

@@ -120,7 +120,6 @@ KERNELS: dict[str, tuple[Callable[..., object], Arguments]] = {
         ],
     ),
     "add_costs": (_kernels.add_costs, [COSTS, COSTS]),
-    "short_tour": (_kernels.short_tour, [TOKENS, TOKENS, 2]),
 }
 WRONG = (np.nan, np.inf, -np.inf, -1.0, 0.0, 1e300, -1e300, 5e-324)
 
@@ -184,8 +183,6 @@ def test_nobody_can_change_costs_of_windows_that_were_checked() -> None:
 
 @pytest.mark.parametrize("wrong", [-1, 2**40])
 def test_numbers_of_tokens_that_would_overflow_are_refused(wrong: int) -> None:
-    with pytest.raises(ValueError, match=rf"y must hold 0 to 2\^31, got {wrong}"):
-        _kernels.short_tour(TOKENS, np.full_like(TOKENS, wrong), 2)
     kernel, arguments = KERNELS["interpolate_costs"]
     with pytest.raises(ValueError, match=rf"n_rows must hold 0 to 2\^31, got {wrong}"):
         kernel(*arguments[:6], np.full(3, float(wrong)), *arguments[7:])

@@ -1,12 +1,9 @@
-import time
-
 import numpy as np
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.planner.batch.order import halved, order_samples, orders, tour
+from dynapipe_hpc.planner.batch.order import halved, order_samples, orders
 
 MANY = np.random.default_rng(0).integers(1, 2000, 64).tolist()
 
@@ -40,29 +37,25 @@ def test_every_order_holds_each_sample_once_whatever_the_order_of_arrival(
     assert orders(samples[::-1], is_encoder_decoder=True) == found
 
 
-def steps(order: np.ndarray, x: np.ndarray, y: np.ndarray) -> list[int]:
-    found: list[int] = (np.abs(np.diff(x[order])) + np.abs(np.diff(y[order]))).tolist()
-    return found
+@given(pairs=PAIRS)
+def test_pairs_go_through_bands_of_inputs_in_which_targets_fall_and_rise_in_turn(
+    pairs: list[tuple[int, int]],
+) -> None:
+    samples = [Sample(i, *pair) for i, pair in enumerate(pairs)]
+    longest = max(padded(inputs) for inputs, _ in pairs)
+    for n_bands, found in zip((32, 16), orders(samples, is_encoder_decoder=True), strict=True):
+        expected: list[int] = []
+        for band in range(n_bands):
+            shortest = longest - (longest + 1) * (band + 1) / n_bands
+            held = [
+                (padded(targets) * (1 if band % 2 else -1), -inputs, -targets, i)
+                for i, (inputs, targets) in enumerate(pairs)
+                if shortest < padded(inputs) <= shortest + (longest + 1) / n_bands
+            ]
+            expected += [i for *_, i in sorted(held)]
+        assert [sample.sample_id for sample in found] == expected
 
 
-def test_a_tour_is_shorter_than_sorting_and_no_turn_of_a_part_makes_it_shorter() -> None:
-    x, y = np.random.default_rng(0).integers(0, 1000, (2, 60))
-    order = tour(x, y)
-    length = sum(steps(order, x, y))
-    assert length < 0.4 * sum(steps(np.lexsort((-y, -x)), x, y))
-    for first in range(1, 60):
-        for last in range(first + 1, 60):
-            turned = np.concatenate(
-                [order[:first], order[first : last + 1][::-1], order[last + 1 :]]
-            )
-            assert sum(steps(turned, x, y)) >= length
-
-
-@pytest.mark.parametrize("n_points", [2000, 3000, 100_000])
-def test_a_tour_of_many_points_is_about_as_short_and_takes_no_minute(n_points: int) -> None:
-    """Lengths of short paths through random points grow with the root of their number."""
-    x, y = np.random.default_rng(0).integers(0, 60_000, (2, n_points))
-    begin_s = time.thread_time()
-    order = tour(x, y)
-    assert time.thread_time() - begin_s < 3
-    assert sum(steps(order, x, y)) < 1.2 * 60_000 * np.sqrt(n_points)
+def padded(tokens: int) -> int:
+    """A row has a position at least."""
+    return -(-max(tokens, 1) // 8) * 8

@@ -196,7 +196,7 @@ def test_samples_that_run_padded_only_leave_out_the_order_of_packed_rows() -> No
     assert table.samples == order_samples(SAMPLES)
 
 
-def test_pairs_have_a_tour_besides() -> None:
+def test_pairs_have_two_orders() -> None:
     rates = AnalyticConfig(flops_per_ms=1e6, memory_bytes_per_ms=1e6)
     cost = analytic_cost(T5_SHAPE, equal_shares(T5_SHAPE, TWO_STAGES), TWO_STAGES, rates)
     samples = [Sample(i, n, 30 - n) for i, n in enumerate(range(2, 26, 3))]

@@ -52,32 +52,26 @@ def balance(work_ms: FloatArray, n_replicas: int) -> list[list[int]]:
     return _kernels.balance_work(np.ascontiguousarray(work_ms), n_replicas)
 
 
-TOUR_WORK = 1_000_000  # approximate number of pairs of points that a round of improvement compares
-
-
-def tour(x: IntArray, y: IntArray) -> IntArray:
-    """A short path through all points, beginning at the greatest.
-
-    Source: Jiang et al., "DynaPipe", EuroSys 2024, doi:10.1145/3627703.3629585, orders samples of
-    an encoder-decoder model by a travelling salesman's tour.
-    """
-    points, of_point = np.unique(np.stack([x, y], axis=1), axis=0, return_inverse=True)
-    xs, ys = np.ascontiguousarray(points.T)
-    place = np.argsort(_kernels.short_tour(xs, ys, max(50, TOUR_WORK // len(points))))
-    return np.argsort(place[of_point.reshape(-1)], kind="stable")
+BANDS_OF_LONGEST = (32, 16)
+"""Numbers of bands into which inputs up to the longest fall, in each order of pairs."""
 
 
 def orders(samples: Sequence[Sample], is_encoder_decoder: bool) -> list[list[Sample]]:
     """Orders in which neighbours need little padding; only plans show which is best.
 
-    `samples`: Samples in any order, at least one. Returns the samples in every order, the simplest
-    first. Source: DynaPipe, section "Micro-batch Construction".
+    Those of an encoder-decoder model go through bands of about equally long inputs, in which
+    targets fall and rise in turn, so that neighbours are alike on both sides.
+
+    `samples`: Samples in any order, at least one. Returns the samples in every order.
     """
     if not is_encoder_decoder:
         return [order_samples(samples)]
     plain = order_pairs(samples)
-    rows = row_lengths(plain, is_encoder_decoder=True)
-    return [plain, [plain[i] for i in tour(*rows).tolist()]]
+    inputs, targets = row_lengths(plain, is_encoder_decoder=True)
+    longest = inputs.max()
+    bands = ((longest - inputs) * n_bands // (longest + 1) for n_bands in BANDS_OF_LONGEST)
+    each = (np.lexsort((np.where(band % 2, targets, -targets), band)) for band in bands)
+    return [[plain[i] for i in places.tolist()] for places in each]
 
 
 def order_samples(samples: Sequence[Sample]) -> list[Sample]:
