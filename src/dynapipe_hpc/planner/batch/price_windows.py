@@ -18,10 +18,9 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes, misfit_error
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
-from dynapipe_hpc.planner.batch.packed_shapes import packed_microbatch, packed_rows
+from dynapipe_hpc.planner.batch.packed_shapes import packed_microbatch
 from dynapipe_hpc.planner.batch.row_length import (
     ROW_MULTIPLE,
-    Preferences,
     RowLengths,
     document_lengths,
     padded,
@@ -96,11 +95,9 @@ def _begins(sizes: Sequence[int]) -> Iterator[int]:
 
 PADDED_ONLY = (Layout.PADDED,)
 FEWEST_LIMITED = 128
-"""Least number of bundles of a batch whose packed windows are limited; fewer take little time."""
-WINDOWS_PER_STAGE = 2
-"""Fewest windows of several samples that a replica has per stage in such a batch."""
-CHEAPER = 0.95
-"""Ratio of times per token below which larger windows are cheap."""
+"""Least number of bundles of a batch whose packed windows of several bundles are limited to the
+tokens of a replica per stage, but at least to two longest samples: packing alone never makes large
+windows bad, but most that are larger would leave stages idle. Smaller batches take little time."""
 
 
 def price_windows(
@@ -166,19 +163,11 @@ def _priced(
         *sizes, out = columns
         models[layout].stage_costs(Shapes(*sizes), modes[mode], out)
 
-    limits = [
-        _most_tokens(
-            lengths,
-            Preferences(n_documents, pairs),
-            model,
-            cluster,
-            n_bundles=len(begin) - 1,
-            token_multiple=token_multiple,
-        )
-        if layout is Layout.PACKED
-        else np.inf
-        for layout, model in zip(layouts, models, strict=True)
-    ]
+    tokens = inputs + targets
+    share = tokens.sum() / cluster.n_stages / cluster.n_replicas
+    most = float(max(share, 2 * tokens.max(), token_multiple))
+    if len(begin) <= FEWEST_LIMITED or cluster.n_stages == 1:
+        most = np.inf
     known = cost.known_rows
     costs, cells, spans, row_of_bundle, *sizes = _kernels.price_windows(
         inputs,
@@ -186,7 +175,7 @@ def _priced(
         n_documents,
         pairs,
         begin,
-        [(layout is Layout.PACKED, most) for layout, most in zip(layouts, limits, strict=True)],
+        [(layout is Layout.PACKED, most) for layout in layouts],
         token_multiple,
         (known.most, known.least_tokens, known.longest_tokens),
         activation_room_bytes(cost, cluster),
@@ -204,46 +193,6 @@ def _priced(
         Shapes(*sizes),
         StageCosts(costs, cost.kind_of_stage),
     )
-
-
-def _most_tokens(
-    lengths: RowLengths,
-    documents: Preferences,
-    cost: CostModel,
-    cluster: Cluster,
-    *,
-    n_bundles: int,
-    token_multiple: int,
-) -> float:
-    """Most tokens of a packed window of several bundles; infinite for small batches or one stage.
-
-    Unlike padding, packing alone never makes large windows bad, but fewer than two per stage would
-    leave stages idle. So the limit is a replica's tokens divided by two windows per stage, but at
-    least two longest samples or the shortest row. It doubles as long as windows twice as large are
-    cheaper per token, as on a fast GPU that waits for launches. Costs are those of the cost model's
-    first mode.
-    """
-    if n_bundles < FEWEST_LIMITED or cluster.n_stages == 1:
-        return np.inf
-    (inputs, targets), (n_documents, pairs) = lengths, documents
-    most = WINDOWS_PER_STAGE * cluster.n_stages
-    shares = 2.0 ** np.arange(most.bit_length() + 1) / (most * cluster.n_replicas)
-    both = inputs + targets
-    sums = [each.sum() for each in (n_documents, inputs, pairs, targets, targets * both)]
-    shared = np.maximum(np.outer(shares, sums), 1).astype(np.int64)
-    rows = [
-        packed_rows(
-            padded(n_inputs, token_multiple),
-            padded(n_targets, token_multiple) if targets.any() else 0,
-            (n_documents, n_inputs, n_pairs, n_targets, n_target_pairs),
-            cost.known_rows,
-        )
-        for n_documents, n_inputs, n_pairs, n_targets, n_target_pairs in shared.tolist()
-    ]
-    costs = cost.stage_costs(Shapes(*np.array(rows).T.copy()), cost.recompute_modes[0])
-    each_ms = costs.bottleneck_ms / shares
-    is_dear = np.append(~(each_ms[1:] < CHEAPER * each_ms[:-1]), True)
-    return float(max(shares[is_dear.argmax()] * both.sum(), 2 * both.max(), token_multiple))
 
 
 def check_samples(

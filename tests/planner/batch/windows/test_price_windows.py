@@ -152,12 +152,15 @@ def test_windows_of_both_layouts_are_those_of_their_samples(
         check_every_window(table, n_bytes, multiple)
 
 
-def most_of(lengths: Sequence[int], launch_ms: float, multiple: int = 8) -> list[int]:
+def most_of(lengths: Sequence[int], multiple: int = 8) -> list[int]:
     """The most samples of a packed window from each on, in a batch of more than 20 samples."""
-    cost = linear_cost(launch_ms=(launch_ms, launch_ms))
     with patch.object(rules, "FEWEST_LIMITED", 20):
         table = price_windows(
-            samples_of(lengths), cost, room(10**9), [Layout.PACKED], token_multiple=multiple
+            samples_of(lengths),
+            linear_cost(),
+            room(10**9),
+            [Layout.PACKED],
+            token_multiple=multiple,
         )
     begin, end = table.spans[0].T
     most: list[int] = (end - begin).tolist()
@@ -166,14 +169,11 @@ def most_of(lengths: Sequence[int], launch_ms: float, multiple: int = 8) -> list
 
 def test_windows_of_large_batches_keep_every_stage_busy() -> None:
     lengths = [60, 40, *[10] * 30]  # 400 tokens on 1 x 2 ranks
-    most, filled, dear = (
-        np.array(most_of(lengths, launch_ms, multiple))
-        for launch_ms, multiple in ((0.0, 8), (0.0, 256), (0.2, 8))
-    )
-    assert most[[0, 1, 2, 25, 31]].tolist() == [4, 9, 12, 7, 1]
+    most, filled = (np.array(most_of(lengths, multiple)) for multiple in (8, 256))
+    assert most[[0, 1, 2, 25, 31]].tolist() == [12, 17, 20, 7, 1]
     assert filled[[0, 1, 2, 25, 31]].tolist() == [17, 22, 25, 7, 1]
-    assert dear[[0, 1, 2, 31]].tolist() == [12, 17, 20, 1]
-    assert most_of(lengths[:19], 0.0) == [*range(19, 0, -1)]
+    assert most_of([100, *[5] * 22])[1] == 22  # a share has 105, two longest samples 200
+    assert most_of(lengths[:19]) == [*range(19, 0, -1)]
 
 
 def test_a_sample_that_does_not_fit_is_told_with_the_memory_that_it_needs_packed() -> None:
