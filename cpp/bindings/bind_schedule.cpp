@@ -85,7 +85,7 @@ Timeline simulate(const Codes& order, const arrays::HeldTable& table, const Doub
     const auto passes = arrays::entries_of(order);
     const auto occupied = arrays::entries_of(static_bytes);
     const py::gil_scoped_release release;  // planner threads run side by side
-    return dynapipe::Simulator(costs, occupied, link).run(passes);
+    return dynapipe::simulate(passes, costs, occupied, link);
 }
 
 /// Times of passes, shape (n_stages, n_passes).

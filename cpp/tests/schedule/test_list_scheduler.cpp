@@ -134,7 +134,6 @@ void check_side_by_side(std::uint64_t seed, std::size_t n_stages, bool split_bac
     const std::vector<double> reduce_ms = reductions::drawn(random, n_stages);
     const std::vector<std::uint32_t> later = has_slices ? later_slices() : decltype(later){};
     ListScheduler scheduler({costs, n_stages}, limits, link, split_backward, reduce_ms, later);
-    dynapipe::Simulator simulator({costs, n_stages}, no_bytes, link);
     std::vector<std::uint32_t> list(kMicrobatches);
     std::iota(list.begin(), list.end(), 0U);
     for (const bool alternates : {false, true}) {
@@ -146,7 +145,8 @@ void check_side_by_side(std::uint64_t seed, std::size_t n_stages, bool split_bac
         CHECK(scheduler.run(list, in_order_ms, alternates) == in_order_ms);
         CHECK(scheduler.order() == in_order);
         CHECK(scheduler.effort() - between == between - before);
-        const dynapipe::Timeline& timeline = simulator.run(in_order);
+        const dynapipe::Timeline timeline =
+            dynapipe::simulate(in_order, {costs, n_stages}, no_bytes, link);
         CHECK(reductions::end_ms(timeline, reduce_ms) == in_order_ms);
         for (const double bytes : timeline.peak_bytes) {
             CHECK(bytes <= limit_bytes);
