@@ -5,8 +5,8 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -74,6 +74,35 @@ inline void check_shape(const py::array& array, const char* name, const Shape& s
     }
 }
 
+/// The entries of an array that has a shape, all of them between two numbers: kernels compare them,
+/// and use some as indices.
+template <typename T>
+std::span<const T> checked(const py::array_t<T, py::array::c_style>& array, const char* name,
+                           const Shape& shape, T least, T most) {
+    check_shape(array, name, shape);
+    const std::span<const T> entries = entries_of(array);
+    // What is not a number is wrong, too.
+    const auto is_wrong = [=](T entry) { return !(entry >= least && entry <= most); };
+    // Counted first: a loop without an exit is vectorised, and tables are large.
+    if (std::count_if(entries.begin(), entries.end(), is_wrong) > 0) {
+        throw py::value_error(
+            std::string(name) + " must hold " + std::to_string(least) + " to " +
+            std::to_string(most) + ", got " +
+            std::to_string(*std::find_if(entries.begin(), entries.end(), is_wrong)));
+    }
+    return entries;
+}
+
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
+constexpr double kFinite = std::numeric_limits<double>::max();
+
+/// Numbers of rows or tokens, which kernels multiply and subtract.
+template <typename T>
+std::span<const T> counts_of(const py::array_t<T, py::array::c_style>& counts, const char* name,
+                             py::ssize_t n) {
+    return checked(counts, name, {n}, T{0}, static_cast<T>(std::int64_t{1} << 31));
+}
+
 /// Costs of shape (n_microbatches, n_stages, kCosts), n_stages >= 1.
 inline dynapipe::StageCosts costs_of(const Doubles& costs) {
     if (costs.ndim() != 3 || costs.shape(1) == 0 || costs.shape(2) != kCosts) {
@@ -81,12 +110,7 @@ inline dynapipe::StageCosts costs_of(const Doubles& costs) {
                               std::to_string(kCosts) + "), n_stages >= 1, got " +
                               text_of(shape_of(costs)));
     }
-    const std::span numbers = entries_of(costs);
-    // Counted, not looked for: a loop without an exit is vectorised, and tables are large.
-    if (std::count_if(numbers.begin(), numbers.end(), [](double cost) { return !(cost >= 0); }) >
-        0) {
-        throw py::value_error("costs must hold no NaN and nothing negative");
-    }
+    checked(costs, "costs", shape_of(costs), 0.0, kInfinite);
     const auto* entries = reinterpret_cast<const dynapipe::PassCosts*>(costs.data());
     const std::span passes(entries, static_cast<std::size_t>(costs.shape(0) * costs.shape(1)));
     if (std::count_if(passes.begin(), passes.end(),
@@ -105,24 +129,16 @@ inline dynapipe::StageCosts costs_of(const Doubles& costs, const Kinds& kind_of_
     if (!kind_of_stage) {
         return stage_costs;
     }
-    stage_costs.kind_of_stage = entries_of(*kind_of_stage);
+    const auto n_kinds = static_cast<std::int32_t>(stage_costs.n_kinds);
+    stage_costs.kind_of_stage =
+        checked(*kind_of_stage, "kind_of_stage", {kind_of_stage->size()}, 0, n_kinds - 1);
     stage_costs.n_stages = stage_costs.kind_of_stage.size();
-    if (kind_of_stage->ndim() != 1 || stage_costs.n_stages == 0) {
-        throw py::value_error("kind_of_stage must have shape (n_stages,), n_stages >= 1, got " +
-                              text_of(shape_of(*kind_of_stage)));
-    }
-    std::vector<bool> has_stage(stage_costs.n_kinds);
-    for (const std::int32_t kind : stage_costs.kind_of_stage) {
-        if (kind < 0 || static_cast<std::size_t>(kind) >= stage_costs.n_kinds) {
-            throw py::value_error("kind_of_stage must name kinds 0 to " +
-                                  std::to_string(stage_costs.n_kinds - 1) + ", got " +
-                                  std::to_string(kind));
+    const auto& kinds = stage_costs.kind_of_stage;
+    for (std::int32_t kind = 0; kind < n_kinds; ++kind) {
+        if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) {
+            throw py::value_error("kind_of_stage must name each of " + std::to_string(n_kinds) +
+                                  " kinds");
         }
-        has_stage[static_cast<std::size_t>(kind)] = true;
-    }
-    if (std::find(has_stage.begin(), has_stage.end(), false) != has_stage.end()) {
-        throw py::value_error("kind_of_stage must name kinds 0 to " +
-                              std::to_string(stage_costs.n_kinds - 1) + ", each of them");
     }
     return stage_costs;
 }
@@ -152,12 +168,8 @@ class HeldTable {
 
 /// Memory left for activations, one entry per stage; may be negative.
 inline std::span<const double> limits_of(const Doubles& limit_bytes, std::size_t n_stages) {
-    check_shape(limit_bytes, "limit_bytes", {static_cast<py::ssize_t>(n_stages)});
-    const std::span limits = entries_of(limit_bytes);
-    if (std::any_of(limits.begin(), limits.end(), [](double limit) { return std::isnan(limit); })) {
-        throw py::value_error("limit_bytes must hold no NaN");
-    }
-    return limits;
+    return checked(limit_bytes, "limit_bytes", {static_cast<py::ssize_t>(n_stages)}, -kInfinite,
+                   kInfinite);
 }
 
 /// What each stage takes to reduce its gradients, one entry per stage; empty if not given.
@@ -166,32 +178,17 @@ inline std::span<const double> reduce_of(const std::optional<Doubles>& reduce_ms
     if (!reduce_ms) {
         return {};
     }
-    check_shape(*reduce_ms, "reduce_ms", {static_cast<py::ssize_t>(n_stages)});
-    const std::span times = entries_of(*reduce_ms);
-    for (const double ms : times) {
-        if (!(ms >= 0.0 && std::isfinite(ms))) {  // refuses what is not a number, too
-            throw py::value_error("reduce_ms must hold finite times from 0, got " +
-                                  std::to_string(ms));
-        }
-    }
-    return times;
+    return checked(*reduce_ms, "reduce_ms", {static_cast<py::ssize_t>(n_stages)}, 0.0, kFinite);
 }
 
-/// Numbers of rows or tokens, which kernels multiply and subtract.
-template <class Number>
-void check_counts(const py::array_t<Number, py::array::c_style>& counts, const char* name) {
-    constexpr auto kMaxCount = static_cast<Number>(std::int64_t{1} << 31);
-    for (const Number count : entries_of(counts)) {
-        if (!(count >= 0 && count <= kMaxCount)) {  // refuses what is not a number, too
-            throw py::value_error(std::string(name) + " must hold 0 to 2^31, got " +
-                                  std::to_string(count));
-        }
-    }
-}
-
-/// Kernels rely on orders that hold each pass exactly once on every stage.
-inline void check_rows(const Codes& orders, std::size_t n_passes, std::size_t n_microbatches) {
-    const bool splits_backward = n_passes > 2 * n_microbatches;
+/// Kernels rely on orders that hold each pass exactly once on every stage: (n_stages, n_passes),
+/// with a third kind of passes if backward passes are split, or of forward passes alone.
+inline void check_orders(const Codes& orders, py::ssize_t n_stages, std::size_t n_microbatches) {
+    const py::ssize_t n_given = orders.ndim() == 2 ? orders.shape(1) : 0;
+    const auto n = static_cast<py::ssize_t>(n_microbatches);
+    const bool is_forward = n_given == n, is_split = n_given == 3 * n;
+    check_shape(orders, "order", {n_stages, is_forward || is_split ? n_given : 2 * n});
+    const auto n_passes = static_cast<std::size_t>(orders.shape(1));
     std::vector<bool> is_seen(dynapipe::kKinds * n_microbatches);
     const auto codes = entries_of(orders);
     for (std::size_t place = 0; place < codes.size(); ++place) {
@@ -199,11 +196,10 @@ inline void check_rows(const Codes& orders, std::size_t n_passes, std::size_t n_
             is_seen.assign(is_seen.size(), false);
         }
         const auto code = static_cast<std::size_t>(codes[place]);  // a negative one becomes large
-        const bool known =
-            code < is_seen.size() &&
-            (splits_backward || dynapipe::kind_of(codes[place]) != dynapipe::PassKind::kWeight) &&
-            (n_passes != n_microbatches ||
-             dynapipe::kind_of(codes[place]) == dynapipe::PassKind::kForward);
+        const dynapipe::PassKind kind = dynapipe::kind_of(codes[place]);
+        const bool known = code < is_seen.size() &&
+                           (is_split || kind != dynapipe::PassKind::kWeight) &&
+                           (!is_forward || kind == dynapipe::PassKind::kForward);
         if (!known || is_seen[code]) {
             throw py::value_error("row " + std::to_string(place / n_passes) + " of " +
                                   "the order must hold each of the " + std::to_string(n_passes) +
@@ -212,18 +208,6 @@ inline void check_rows(const Codes& orders, std::size_t n_passes, std::size_t n_
         }
         is_seen[code] = true;
     }
-}
-
-/// Orders of shape (leading..., n_passes), of forward passes only where these may be alone. Returns
-/// n_passes.
-inline std::size_t check_orders(const Codes& orders, std::vector<py::ssize_t> leading,
-                                std::size_t n_microbatches, bool may_be_forward = false) {
-    const py::ssize_t n_passes = orders.ndim() == 0 ? 0 : orders.shape(orders.ndim() - 1);
-    const auto n = static_cast<py::ssize_t>(n_microbatches);
-    leading.push_back(n_passes == 3 * n || (may_be_forward && n_passes == n) ? n_passes : 2 * n);
-    check_shape(orders, "order", leading);
-    check_rows(orders, static_cast<std::size_t>(n_passes), n_microbatches);
-    return static_cast<std::size_t>(n_passes);
 }
 
 /// A result of a kernel as an array, without a copy.

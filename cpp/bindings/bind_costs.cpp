@@ -22,9 +22,8 @@ using Sides = py::array_t<std::int32_t, py::array::c_style>;
 using RateValues = std::array<double, 6>;
 
 void check_axis(const Integers& axis, const char* name) {
-    arrays::check_counts(axis, name);
-    const std::span points = arrays::entries_of(axis);
-    if (axis.ndim() != 1 || points.empty() ||
+    const auto points = arrays::counts_of(axis, name, axis.size());
+    if (points.empty() ||
         std::adjacent_find(points.begin(), points.end(), std::greater_equal<>()) != points.end()) {
         throw py::value_error(std::string(name) + " must be ascending and have a point at least");
     }
@@ -60,16 +59,12 @@ void interpolate(const Integers& rows, const Integers& row_tokens, const Integer
     static_assert(sizeof(dynapipe::Boundary) == 2 * sizeof(double));
     const std::span boundaries(reinterpret_cast<const dynapipe::Boundary*>(boundary.data()),
                                grid.n_kinds);
-    arrays::check_shape(shape_rows, "n_rows", {shape_rows.size()});
-    arrays::check_shape(shape_row_tokens, "shapes' row_tokens", {shape_rows.size()});
-    arrays::check_shape(shape_target_tokens, "shapes' target_tokens", {shape_rows.size()});
-    arrays::check_counts(shape_rows, "n_rows");
-    arrays::check_counts(shape_row_tokens, "shapes' row_tokens");
-    arrays::check_counts(shape_target_tokens, "shapes' target_tokens");
-    const dynapipe::ShapeList shapes{arrays::entries_of(shape_rows),
-                                     arrays::entries_of(shape_row_tokens),
-                                     arrays::entries_of(shape_target_tokens)};
-    arrays::check_shape(costs, "costs", {shape_rows.size(), n_kinds, arrays::kCosts});
+    const py::ssize_t n = shape_rows.size();
+    const dynapipe::ShapeList shapes{
+        arrays::counts_of(shape_rows, "n_rows", n),
+        arrays::counts_of(shape_row_tokens, "shapes' row_tokens", n),
+        arrays::counts_of(shape_target_tokens, "shapes' target_tokens", n)};
+    arrays::check_shape(costs, "costs", {n, n_kinds, arrays::kCosts});
     auto* entries = reinterpret_cast<dynapipe::PassCosts*>(costs.mutable_data());
     const std::span result(entries, static_cast<std::size_t>(costs.size() / arrays::kCosts));
     py::gil_scoped_release release;  // planner threads run side by side

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -35,7 +36,7 @@ std::vector<Entries> place(const Codes& order, const Doubles& end_ms, const Numb
     const auto last = std::max_element(codes.begin(), codes.end());
     const auto n_microbatches =
         last == codes.end() ? 0 : static_cast<std::size_t>(*last / dynapipe::kKinds + 1);
-    arrays::check_orders(order, {peers.size()}, n_microbatches, /*may_be_forward=*/true);
+    arrays::check_orders(order, peers.size(), n_microbatches);
     arrays::check_shape(end_ms, "end_ms", arrays::shape_of(order));
     arrays::check_shape(peers, "peers", {order.shape(0)});
     std::vector<std::vector<dynapipe::Row>> of_stages;
@@ -58,11 +59,10 @@ void check_rows(const Numbers& rows) {
     }
 }
 
-void check_not_negative(const Bytes& bytes, const char* name) {
-    const std::span entries = arrays::entries_of(bytes);
-    if (std::any_of(entries.begin(), entries.end(), [](auto entry) { return entry < 0; })) {
-        throw py::value_error(std::string(name) + " must not be negative");
-    }
+std::span<const std::int64_t> sizes_of(const Bytes& bytes, const char* name,
+                                       const arrays::Shape& shape) {
+    return arrays::checked(bytes, name, shape, std::int64_t{0},
+                           std::numeric_limits<std::int64_t>::max());
 }
 
 /// Checks that every micro-batch is named, at most once by another one.
@@ -96,21 +96,20 @@ std::optional<Fault> check(const std::vector<Numbers>& rows, const Numbers& rank
     const auto n_stages = static_cast<py::ssize_t>(rows.size());
     std::for_each(rows.begin(), rows.end(), check_rows);
     arrays::check_shape(ranks, "ranks", {n_stages});
-    arrays::check_shape(bounds, "bounds", {n_stages, 2});
+    const auto bounds_of = sizes_of(bounds, "bounds", {n_stages, 2});
     if (sizes.ndim() != 3 || sizes.shape(0) != n_stages || sizes.shape(1) != 3) {
         throw py::value_error("sizes must have shape (n_stages, 3, n_microbatches), got " +
                               arrays::text_of(arrays::shape_of(sizes)));
     }
-    check_not_negative(bounds, "bounds");
-    check_not_negative(sizes, "sizes");
+    const auto sizes_of_all = sizes_of(sizes, "sizes", arrays::shape_of(sizes));
     arrays::check_shape(earlier_slice, "earlier_slice", {sizes.shape(2)});
     check_earlier_slice(arrays::entries_of(earlier_slice));
     const auto n_microbatches = static_cast<std::size_t>(sizes.shape(2));
     std::vector<StagePlan> stages;
     for (std::size_t s = 0; s < rows.size(); ++s) {
-        stages.push_back(stage_plan(
-            rows[s], ranks.data()[s], arrays::entries_of(bounds).subspan(2 * s, 2),
-            arrays::entries_of(sizes).subspan(3 * n_microbatches * s, 3 * n_microbatches)));
+        stages.push_back(
+            stage_plan(rows[s], ranks.data()[s], bounds_of.subspan(2 * s, 2),
+                       sizes_of_all.subspan(3 * n_microbatches * s, 3 * n_microbatches)));
     }
     std::optional<dynapipe::Fault> fault;
     {
@@ -126,15 +125,13 @@ std::optional<Fault> check(const std::vector<Numbers>& rows, const Numbers& rank
 
 std::int64_t peak_bytes(const Numbers& rows, const Bytes& bounds, const Bytes& sizes) {
     check_rows(rows);
-    arrays::check_shape(bounds, "bounds", {2});
+    const auto both_bounds = sizes_of(bounds, "bounds", {2});
     if (sizes.ndim() != 2 || sizes.shape(0) != 3) {
         throw py::value_error("sizes must have shape (3, n_microbatches), got " +
                               arrays::text_of(arrays::shape_of(sizes)));
     }
-    check_not_negative(bounds, "bounds");
-    check_not_negative(sizes, "sizes");
     return dynapipe::peak_bytes(
-        stage_plan(rows, 0, arrays::entries_of(bounds), arrays::entries_of(sizes)));
+        stage_plan(rows, 0, both_bounds, sizes_of(sizes, "sizes", arrays::shape_of(sizes))));
 }
 
 }  // namespace

@@ -28,13 +28,11 @@ dynapipe::KnownRows known_of(const Known& known) {
 dynapipe::OrderedSamples samples_of(const Counts& inputs, const Counts& targets,
                                     const Counts& n_documents, const Counts& pairs,
                                     const Counts& begin) {
-    arrays::check_shape(inputs, "inputs", {inputs.size()});
     const auto n_samples = static_cast<std::int64_t>(inputs.size());
     double n_pairs = 0.0;
     for (const auto& [column, name] : {std::pair(&inputs, "inputs"), std::pair(&targets, "targets"),
                                        std::pair(&n_documents, "n_documents")}) {
-        arrays::check_shape(*column, name, arrays::shape_of(inputs));
-        arrays::check_counts(*column, name);
+        arrays::counts_of(*column, name, inputs.size());
     }
     arrays::check_shape(pairs, "pairs", arrays::shape_of(inputs));
     for (py::ssize_t i = 0; i < inputs.size(); ++i) {
@@ -66,14 +64,9 @@ dynapipe::StageRoom room_of(const Doubles& room_bytes, const arrays::Kinds& kind
     }
     dynapipe::StageRoom stages{arrays::entries_of(room_bytes)};
     if (kind_of_stage) {
-        arrays::check_shape(*kind_of_stage, "kind_of_stage", arrays::shape_of(room_bytes));
-        stages.kind_of_stage = arrays::entries_of(*kind_of_stage);
-        for (const std::int32_t kind : stages.kind_of_stage) {
-            if (kind < 0 || kind >= room_bytes.size()) {
-                throw py::value_error("kind_of_stage must name kinds from 0 on, got " +
-                                      std::to_string(kind));
-            }
-        }
+        const auto most = static_cast<std::int32_t>(room_bytes.size() - 1);
+        stages.kind_of_stage =
+            arrays::checked(*kind_of_stage, "kind_of_stage", arrays::shape_of(room_bytes), 0, most);
         stages.n_kinds = 1 + static_cast<std::size_t>(*std::max_element(
                                  stages.kind_of_stage.begin(), stages.kind_of_stage.end()));
     }

@@ -81,7 +81,7 @@ Timeline simulate(const Codes& order, const arrays::HeldTable& table, const Doub
     const dynapipe::StageCosts& costs = table.costs();
     const auto n_stages = static_cast<py::ssize_t>(costs.n_stages);
     arrays::check_shape(static_bytes, "static_bytes", {n_stages});
-    arrays::check_orders(order, {n_stages}, costs.n_microbatches(), /*may_be_forward=*/true);
+    arrays::check_orders(order, n_stages, costs.n_microbatches());
     const auto passes = arrays::entries_of(order);
     const auto occupied = arrays::entries_of(static_bytes);
     const py::gil_scoped_release release;  // planner threads run side by side

@@ -20,11 +20,8 @@ using dynapipe::FoundPlan;
 
 /// The kernel relies on loads that can be ordered, and on work for every replica.
 std::vector<std::vector<std::uint32_t>> balance(const Doubles& work_ms, std::size_t n_replicas) {
-    arrays::check_shape(work_ms, "work_ms", {work_ms.size()});
-    const std::span work = arrays::entries_of(work_ms);
-    if (!std::all_of(work.begin(), work.end(), [](double ms) { return std::isfinite(ms); })) {
-        throw py::value_error("work_ms must hold finite numbers");
-    }
+    const auto work =
+        arrays::checked(work_ms, "work_ms", {work_ms.size()}, -arrays::kFinite, arrays::kFinite);
     if (n_replicas < 1 || n_replicas > work.size()) {
         throw py::value_error("n_replicas must be 1 to " + std::to_string(work.size()) + ", got " +
                               std::to_string(n_replicas));
@@ -33,22 +30,12 @@ std::vector<std::vector<std::uint32_t>> balance(const Doubles& work_ms, std::siz
     return dynapipe::balance_work(work, n_replicas);
 }
 
-/// The kernel compares entries with the limits that it derives from them.
-std::span<const double> checked(const Doubles& table, const char* name,
-                                const dynapipe::WindowCosts& windows) {
-    arrays::check_shape(table, name, {static_cast<py::ssize_t>(windows.costs.n_microbatches())});
-    const std::span entries = arrays::entries_of(table);
-    if (!std::all_of(entries.begin(), entries.end(), [](double entry) { return entry >= 0; })) {
-        throw py::value_error(std::string(name) + " must hold no NaN and nothing negative");
-    }
-    return entries;
-}
-
 windows::Windows split_windows(const windows::HeldCosts& held, const Doubles& work_ms,
                                const Doubles& fill_ms, std::size_t n_replicas) {
     const dynapipe::WindowCosts& costs = held.costs();
-    const auto work = checked(work_ms, "work_ms", costs);
-    const auto fill = checked(fill_ms, "fill_ms", costs);
+    const auto n = static_cast<py::ssize_t>(costs.costs.n_microbatches());
+    const auto work = arrays::checked(work_ms, "work_ms", {n}, 0.0, arrays::kInfinite);
+    const auto fill = arrays::checked(fill_ms, "fill_ms", {n}, 0.0, arrays::kInfinite);
     if (n_replicas < 1) {
         throw py::value_error("n_replicas must be >= 1, got " + std::to_string(n_replicas));
     }
@@ -70,11 +57,11 @@ std::vector<std::vector<FoundPlan>> find_plans(const std::vector<const windows::
                                                const dynapipe::Link& link, bool split_backward,
                                                const Doubles& reduce_ms, const Doubles& slowness,
                                                std::size_t effort, std::uint64_t seed) {
-    const auto replicas = windows::slowness_of(slowness);
+    const auto replicas = arrays::checked(slowness, "slowness", {slowness.size()}, 1.0, 1e9);
     std::deque<dynapipe::ReplicaSimulator> simulators;
     std::vector<dynapipe::ReplicaSimulator*> of_tables;
     for (const windows::HeldCosts* held : tables) {
-        const auto limits = held->limits_of(limit_bytes);
+        const auto limits = arrays::limits_of(limit_bytes, held->costs().costs.n_stages);
         const auto reductions = arrays::reduce_of(reduce_ms, limits.size());
         const std::size_t n_samples = held->costs().n_samples();
         if (replicas.empty() || replicas.size() > n_samples) {

@@ -36,20 +36,10 @@ inline std::span<const std::uint32_t> later_of(const Counts& later_slices, std::
 
 /// Kernels rely on cells that exist, and on spans within them.
 inline void check_cells(const Integers& cells, const Spans& spans, py::ssize_t n_entries) {
-    arrays::check_shape(cells, "cells", {cells.size()});
+    arrays::checked(cells, "cells", {cells.size()}, -1, static_cast<std::int32_t>(n_entries - 1));
     if (spans.ndim() != 3 || spans.size() == 0 || spans.shape(2) != 2) {
         throw py::value_error("spans must have shape (n_modes, n_rows, 2), none 0, got " +
                               arrays::text_of(arrays::shape_of(spans)));
-    }
-    const std::span<const std::int32_t> known = arrays::entries_of(cells);
-    const auto is_unknown = [n_entries](std::int32_t cell) {
-        return cell < -1 || cell >= n_entries;
-    };
-    // Counted first: a loop without an exit is vectorised, and tables are large.
-    if (std::count_if(known.begin(), known.end(), is_unknown) > 0) {
-        const std::int32_t cell = *std::find_if(known.begin(), known.end(), is_unknown);
-        throw py::value_error("cells holds " + std::to_string(cell) +
-                              ", but there are costs 0 to " + std::to_string(n_entries - 1));
     }
     const std::span<const std::int64_t> ends = arrays::entries_of(spans);
     for (std::size_t i = 0; i < ends.size(); i += 2) {
@@ -66,30 +56,18 @@ inline dynapipe::WindowCosts checked(const arrays::HeldTable& table, const Integ
                                      const Spans& spans, const Integers& row_of_sample,
                                      const Integers& first_slice, const Counts& later_slices) {
     check_cells(cells, spans, table.n_entries());
-    if (row_of_sample.ndim() != 1 || row_of_sample.size() == 0) {
-        throw py::value_error("row_of_sample must have shape (n_samples,), n_samples >= 1, got " +
-                              arrays::text_of(arrays::shape_of(row_of_sample)));
+    if (row_of_sample.size() == 0) {
+        throw py::value_error("row_of_sample must name the row of a sample");
     }
-    dynapipe::WindowCosts windows{table.costs(), arrays::entries_of(cells),
-                                  arrays::entries_of(spans), arrays::entries_of(row_of_sample),
-                                  static_cast<std::size_t>(spans.shape(0))};
+    const auto n_rows = static_cast<std::int32_t>(spans.shape(1));
+    dynapipe::WindowCosts windows{
+        table.costs(), arrays::entries_of(cells), arrays::entries_of(spans),
+        arrays::checked(row_of_sample, "row_of_sample", {row_of_sample.size()}, 0, n_rows - 1),
+        static_cast<std::size_t>(spans.shape(0))};
     if (first_slice.size() > 0) {
-        arrays::check_shape(first_slice, "first_slice", {table.n_entries()});
-        windows.first_slice = arrays::entries_of(first_slice);
+        windows.first_slice = arrays::checked(first_slice, "first_slice", {table.n_entries()}, 0,
+                                              static_cast<std::int32_t>(table.n_entries() - 1));
         windows.later_slices = later_of(later_slices, windows.first_slice.size());
-        for (const std::int32_t first : windows.first_slice) {
-            if (first < 0 || first >= table.n_entries()) {
-                throw py::value_error("first_slice holds " + std::to_string(first) +
-                                      ", but there are costs 0 to " +
-                                      std::to_string(table.n_entries() - 1));
-            }
-        }
-    }
-    for (const std::int32_t row : windows.row_of_sample) {
-        if (row < 0 || row >= spans.shape(1)) {
-            throw py::value_error("row_of_sample holds " + std::to_string(row) +
-                                  ", but spans has " + std::to_string(spans.shape(1)) + " rows");
-        }
     }
     return windows;
 }
@@ -116,11 +94,6 @@ class HeldCosts {
 
     [[nodiscard]] const dynapipe::WindowCosts& costs() const { return costs_; }
 
-    /// Memory left for activations, one entry per stage; may be negative.
-    [[nodiscard]] std::span<const double> limits_of(const Doubles& limit_bytes) const {
-        return arrays::limits_of(limit_bytes, costs_.costs.n_stages);
-    }
-
   private:
     arrays::HeldTable table_;
     Integers cells_;
@@ -130,19 +103,6 @@ class HeldCosts {
     Counts later_slices_;
     dynapipe::WindowCosts costs_;
 };
-
-/// By what the passes of each replica take longer.
-inline std::span<const double> slowness_of(const Doubles& slowness) {
-    arrays::check_shape(slowness, "slowness", {slowness.size()});
-    const std::span<const double> factors = arrays::entries_of(slowness);
-    for (const double factor : factors) {
-        if (!(factor >= 1.0 && factor <= 1e9)) {  // refuses what is not a number, too
-            throw py::value_error("slowness must hold factors from 1 to 1e9, got " +
-                                  std::to_string(factor));
-        }
-    }
-    return factors;
-}
 
 inline py::list arrays_of(const dynapipe::Assignment& assignment) {
     py::list replicas;
