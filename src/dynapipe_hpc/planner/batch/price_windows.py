@@ -41,9 +41,9 @@ windows have costs of their own."""
 BUNDLES_PER_REPLICA = 256
 """Least number of bundles for each replica, if all bundles had the same number of tokens; half of
 it if samples may be packed."""
-BUNDLES_PER_LONGEST = 3
+BUNDLES_PER_LONGEST = 2
 """Least number of bundles that together have as many tokens as the longest sample."""
-MANY_BUNDLES = 512
+MANY_BUNDLES = 384
 """Number of bundles from which on `BUNDLES_PER_LONGEST` is ignored: all samples may be short."""
 
 
@@ -52,8 +52,8 @@ def bundles(
 ) -> IntArray:
     """Beginnings of bundles of neighbouring samples, and the end of the last bundle.
 
-    A bundle has 1, 2, 4, ... samples: as many as together have at most the larger of a third of
-    the longest sample's tokens and a 512th of all, and a small fraction of a replica's tokens.
+    A bundle has 1, 2, 4, ... samples: as many as together have at most the larger of half of
+    the longest sample's tokens and a 384th of all, and a small fraction of a replica's tokens.
     Tokens include padding unless all samples are packed. So a bundle takes little memory and little
     time, and every replica has many.
 
