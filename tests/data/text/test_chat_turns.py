@@ -14,7 +14,7 @@ from tokenizers.models import WordLevel
 
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile, JoinedDatasets
-from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter, join_datasets
+from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter
 from dynapipe_hpc.data.text.chat_turns import Turns
 from dynapipe_hpc.data.text.preprocess import PreprocessOptions, preprocess
 from dynapipe_hpc.data.text.recipe import recipe_of
@@ -260,9 +260,8 @@ def with_ends(path: Path, *ids: int) -> Path:
     return path
 
 
-def test_parts_and_mixtures_have_the_ends_of_all(tmp_path: Path) -> None:
-    parts = [with_ends(tmp_path / "0.h5", 7, 3), with_ends(tmp_path / "1.h5", 5)]
-    join_datasets(tmp_path / "x.h5", header(), parts)
+def test_blocks_and_mixtures_have_the_ends_of_all(tmp_path: Path) -> None:
+    with_ends(tmp_path / "x.h5", 7, 3, 5)
     pairs = write_samples(tmp_path / "pairs.h5")
     whole, other = DatasetFile(tmp_path / "x.h5"), DatasetFile(pairs)
     assert whole.header.turn_end_ids == (3, 5, 7)

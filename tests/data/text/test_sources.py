@@ -21,7 +21,6 @@ from dynapipe_hpc.data.text.preprocess import PreprocessOptions, preprocess, tot
 from dynapipe_hpc.data.text.recipe import Recipe, format_of_sources
 from dynapipe_hpc.data.text.record_fields import RecordFormat
 from dynapipe_hpc.data.text.records import PAIR_FIELDS, PairFields
-from dynapipe_hpc.data.text.shard import MIN_PART_BYTES, lay_out_shards
 from dynapipe_hpc.data.text.tokenizers import Tokenizer
 
 Record = dict[str, Any]
@@ -237,15 +236,6 @@ def test_sources_of_several_formats_are_refused(tmp_path: Path) -> None:
         hash_of(tmp_path / "x.h5", *sources)
 
 
-@pytest.mark.parametrize("start", [gzip.compress(b"x"), b"\n["], ids=["gzip", "array"])
-def test_ranks_read_what_has_no_lines_as_one_part(tmp_path: Path, start: bytes) -> None:
-    (tmp_path / "a.gz").write_bytes(start + b"\0" * (2 * MIN_PART_BYTES))
-    shards = lay_out_shards([tmp_path / "a.gz"], Recipe(Tokenizer()), skip_bad=False)
-    assert [(shard.part.start, shard.part.end) for shard in shards] == [(0, None)]
-    with pytest.raises(InputError, match="standard input: ranks cannot share it; run dynapipe-hpc"):
-        lay_out_shards([Path("-")], Recipe(Tokenizer()), skip_bad=False)
-
-
 DAMAGED: dict[str, tuple[Callable[[], bytes], str]] = {
     "gzip": (
         lambda: gzip.compress(as_text(PAIRS))[:2000],
@@ -290,9 +280,11 @@ def test_a_package_that_a_source_needs_is_named(
 def test_the_size_of_text_is_known_of_plain_files_only(tmp_path: Path) -> None:
     plain, packed = written(tmp_path, PAIRS[:9]), tmp_path / "b.gz"
     packed.write_bytes(gzip.compress(plain.read_bytes()))
+    array = tmp_path / "c.json"
+    array.write_text(f"\n[{plain.read_text().splitlines()[0]}]")
     os.mkfifo(tmp_path / "pipe")
     assert total_bytes([plain, plain]) == 2 * plain.stat().st_size
-    for unknown in (packed, tmp_path / "pipe", Path("-")):
+    for unknown in (packed, array, tmp_path / "pipe", Path("-")):
         assert total_bytes([plain, unknown]) is None
     with pytest.raises(InputError, match=r"c.jsonl: cannot be read: No such file"):
         total_bytes([Path("-"), tmp_path / "c.jsonl"])

@@ -15,7 +15,7 @@ from tokenizers.models import BPE
 from tokenizers.normalizers import Prepend, Replace, Sequence
 from tokenizers.pre_tokenizers import ByteLevel
 
-from dynapipe_hpc.data.text.open_lines import Lines, TextPart
+from dynapipe_hpc.data.text.open_lines import Lines
 from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.record_fields import RecordFormat
 from dynapipe_hpc.data.text.tokenize_lines import tokenize_lines
@@ -48,7 +48,7 @@ def samples(
     record: object, tokenizer: Tokenizer, record_format: RecordFormat
 ) -> Iterator[list[int]]:
     """Tokens of the input, of the target and, of a preference pair, of the rejected answer."""
-    lines = Lines(TextPart(Path("in.jsonl")), 1, [json.dumps(record).encode()])
+    lines = Lines(Path("in.jsonl"), 1, [json.dumps(record).encode()])
     made = tokenize_lines(lines, Recipe(tokenizer, record_format))
     assert not made.bad
     [sides] = sides_of(made.block)
@@ -158,9 +158,7 @@ def test_records_that_spell_a_special_token_are_counted(
     plain = {name: value.replace("s>", "") for name, value in record.items()}
     lines = [json.dumps(each).encode() for each in (record, plain, record)]
     of_option = [
-        tokenize_lines(
-            Lines(TextPart(Path("in.jsonl")), 1, lines), Recipe(tokenizer, record_format)
-        )
+        tokenize_lines(Lines(Path("in.jsonl"), 1, lines), Recipe(tokenizer, record_format))
         for tokenizer in (
             load_tokenizer(read_tokenizer([file]), special_tokens=special_tokens)
             for special_tokens in (False, True)

@@ -1,4 +1,4 @@
-"""Lines of any source or a part of it: text (or compressed), JSON arrays, tables, or stdin."""
+"""Lines of any source: text (or compressed), JSON arrays, tables, or stdin."""
 
 import codecs
 import io
@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -52,8 +51,8 @@ def open_lines(path: Path) -> Iterator["LineFile"]:
         yield from _lines_of(path, file)
 
 
-def can_be_cut(path: Path) -> bool:
-    """Whether a regular file is lines of text, of which several processes can each read a part.
+def is_plain_text(path: Path) -> bool:
+    """Whether a regular file is lines of text, whose bytes are those of the file.
 
     Raises `OSError`: The file cannot be read.
     """
@@ -236,101 +235,43 @@ LineFile = io.BufferedReader | _Records
 
 
 @dataclass(frozen=True, slots=True)
-class TextPart:
-    """The lines of a file that begin in a range of bytes.
-
-    `end`: First byte after the range; None for the end of the file, wherever that is.
-    """
+class Lines:
+    """Some consecutive lines of a source."""
 
     path: Path
-    start: int = 0
-    end: int | None = None
-
-    def lines_before(self) -> int:
-        """Number of lines that begin before the part; reads the file up to there."""
-        if self.start == 0:
-            return 0
-        left, count = self.start - 1, 1
-        try:
-            with self.path.open("rb") as file:
-                while data := file.read(min(left, BLOCK_BYTES)):
-                    left -= len(data)
-                    count += data.count(b"\n")
-        except OSError as error:
-            raise _unreadable_error(self.path, error) from None
-        return count
-
-
-@dataclass(frozen=True, slots=True)
-class Lines:
-    """Some consecutive lines of a part."""
-
-    part: TextPart
-    first: int  # number of the first line in the part, from 1
+    first: int  # number of the first line in the source, from 1
     lines: list[bytes]  # lines as bytes, not decoded
 
     @property
     def n_bytes(self) -> int:
-        """Size of the lines in the file, in bytes."""
+        """Size of the lines in bytes."""
         return sum(map(len, self.lines))
 
 
-def cut(path: Path, n_bytes: int, part_bytes: int) -> list[TextPart]:
-    """Cuts a file of `n_bytes` into parts of about equal size, none above `part_bytes`.
-
-    A line belongs to the part in which it begins, so every line is in exactly one part. An empty
-    file is one part.
-    """
-    n_parts = max(1, -(-n_bytes // part_bytes))
-    ends = [n_bytes * k // n_parts for k in range(n_parts + 1)]
-    return [TextPart(path, start, end) for start, end in pairwise(ends)]
-
-
-def read_blocks(part: TextPart) -> Iterator[Lines]:
-    """Lines of a part, about 128 KiB at a time."""
+def read_blocks(path: Path) -> Iterator[Lines]:
+    """Lines of a source, about 128 KiB at a time."""
     block: list[bytes] = []
     first, n_bytes = 1, 0
     try:
-        for line in _lines(part):
-            block.append(line)
-            n_bytes += len(line)
-            if n_bytes >= BLOCK_BYTES:
-                yield Lines(part, first, block)
-                block, first, n_bytes = [], first + len(block), 0
+        with open_lines(path) as file:
+            while line := _next_line(file):
+                block.append(line)
+                n_bytes += len(line)
+                if n_bytes >= BLOCK_BYTES:
+                    yield Lines(path, first, block)
+                    block, first, n_bytes = [], first + len(block), 0
     except OSError as error:
-        raise _unreadable_error(part.path, error) from None
+        raise _unreadable_error(path, error) from None
     if block:
-        yield Lines(part, first, block)
+        yield Lines(path, first, block)
 
 
-def _lines(part: TextPart) -> Iterator[bytes]:
-    if part.start == 0:
-        with open_lines(part.path) as file:
-            yield from _lines_until(file, 0, part.end)
-        return
-    with part.path.open("rb") as text:
-        text.seek(part.start - 1)  # the line end before, if a line begins at `start`
-        n_before = _next_line(text)[1] - 1
-        yield from _lines_until(text, part.start + n_before, part.end)
-
-
-def _lines_until(file: LineFile, offset: int, end: int | None) -> Iterator[bytes]:
-    while end is None or offset < end:
-        line, n_bytes = _next_line(file)
-        if not line:
-            return
-        offset += n_bytes
-        yield line
-
-
-def _next_line(file: LineFile) -> tuple[bytes, int]:
-    """A line and its size in bytes; only the start of a line too long for memory."""
+def _next_line(file: LineFile) -> bytes:
+    """A line; only the start of a line too long for memory."""
     line = rest = file.readline(MAX_LINE_BYTES + 1)
-    n_bytes = len(line)
-    while n_bytes > MAX_LINE_BYTES and rest and not rest.endswith(b"\n"):
+    while len(line) > MAX_LINE_BYTES and rest and not rest.endswith(b"\n"):
         rest = file.readline(MAX_LINE_BYTES)
-        n_bytes += len(rest)
-    return line, n_bytes
+    return line
 
 
 def _unreadable_error(path: Path, error: OSError) -> InputError:

@@ -28,24 +28,6 @@ class Recipe:
     template: ChatTemplate | None = None
     turns: Turns = Turns.EACH  # samples of conversations whose turns change when more turns follow
 
-    @property
-    def settings(self) -> list[object]:
-        """Settings that change the samples of a text, as JSON values."""
-        tokenizer = self.tokenizer
-        return [
-            tokenizer.sha256,
-            tokenizer.transformers,
-            tokenizer.eos_id,
-            tokenizer.start_id,
-            tokenizer.input_end_id,
-            tokenizer.special_tokens,
-            self.format,
-            self.fields.inputs,
-            self.fields.targets,
-            self.template and (self.template.source, self.template.tokens, self.template.named),
-            self.turns,
-        ]
-
 
 def recipe_of(
     tokenizer: Tokenizer,

@@ -12,13 +12,14 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import active_children, get_context, parent_process
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.data.text.chat_template import ChatTemplate, Rendered
 from dynapipe_hpc.data.text.chat_turns import TurnSamples, start_of_turn, turn_samples
 from dynapipe_hpc.data.text.conversation import Conversation, Texts, check_no_context, n_shared
-from dynapipe_hpc.data.text.open_lines import BYTE_ORDER_MARK, MAX_LINE_BYTES, Lines, TextPart
+from dynapipe_hpc.data.text.open_lines import BYTE_ORDER_MARK, MAX_LINE_BYTES, Lines
 from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.record_fields import RecordFormat, kind_of, texts_in
 from dynapipe_hpc.data.text.records import FormatError, check_first_line, sample_of, task_of
@@ -139,14 +140,14 @@ class BadLine:
     `is_format`: Whether the complete file has another format; the reason then names the remedy.
     """
 
-    part: TextPart
-    number: int  # number of the line in the part, from 1
+    path: Path
+    number: int  # number of the line in the file, from 1
     reason: str
     is_format: bool = False
 
     def describe(self) -> str:
-        """File, line number in the file, and reason, as a message."""
-        return f"{self.part.path}:{self.part.lines_before() + self.number}: {self.reason}"
+        """File, line number and reason, as a message."""
+        return f"{self.path}:{self.number}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,9 +178,9 @@ def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
     bad: list[BadLine] = []
 
     def leave_out(number: int, error: InputError) -> None:
-        bad.append(BadLine(lines.part, number, str(error), isinstance(error, FormatError)))
+        bad.append(BadLine(lines.path, number, str(error), isinstance(error, FormatError)))
 
-    is_first = lines.first == 1 and lines.part.start == 0
+    is_first = lines.first == 1
     for number, content in enumerate(lines.lines, start=lines.first):
         line = content.removeprefix(BYTE_ORDER_MARK) if is_first else content
         if not line.strip():
@@ -187,7 +188,7 @@ def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
         try:
             if is_first:
                 is_first = False
-                check_first_line(lines.part.path, line, recipe.format, recipe.fields)
+                check_first_line(lines.path, line, recipe.format, recipe.fields)
             texts.append(_text_of(number, _parse(line), recipe))
         except InputError as error:
             leave_out(number, error)
@@ -315,18 +316,23 @@ def open_pool(recipe: Recipe, n_workers: int) -> Iterator[TokenizePool]:
     context.set_forkserver_preload([__name__, *renders])
     others = active_children()
     executor = ProcessPoolExecutor(n_workers, context, _prepare, (recipe,))
+
+    def tokenize(blocks: Iterable[Lines]) -> Iterator[TokenizedLines]:
+        try:
+            yield from _by_workers(blocks, executor, most_waiting=2 * n_workers)
+        except BrokenProcessPool:
+            # The executor sends the others SIGTERM, which they block, and waits for their end.
+            for worker in active_children():
+                if worker not in others:
+                    worker.kill()
+            raise RunError(
+                "a worker process died, perhaps for lack of memory; try fewer workers: --workers N"
+            ) from None
+
     try:
         with _undisturbed(), _socket_in_short_folder():
             executor.submit(int)  # starts a worker, and the process that all are forked from
-        yield lambda blocks: _by_workers(blocks, executor, most_waiting=2 * n_workers)
-    except BrokenProcessPool:
-        # The executor sends the others SIGTERM, which is blocked in them, and waits for their end.
-        for worker in active_children():
-            if worker not in others:
-                worker.kill()
-        raise RunError(
-            "a worker process died, perhaps for lack of memory; try fewer workers: --workers N"
-        ) from None
+        yield tokenize
     finally:
         executor.shutdown(cancel_futures=True)
 
