@@ -1,6 +1,7 @@
 """Lines of any source: text (or compressed), JSON arrays, tables, or stdin."""
 
 import codecs
+import gzip
 import io
 import json
 import re
@@ -9,7 +10,6 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -28,8 +28,6 @@ _MAX_ZSTD_WINDOW = 1 << 31
 """Largest window in bytes, as of `zstd --long=31`; a frame takes only the size that it names."""
 _PARQUET, _ARROW_FILE, _ARROW_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
 _TABLES = (_PARQUET, _ARROW_FILE, _ARROW_STREAM)
-_GZIP_BITS = 31
-"""Window bits by which zlib reads the format of gzip."""
 _PEEKED = 1 << 10
 _FILLED = re.compile(r"\S")
 _PACKED_BYTES = 1 << 14
@@ -75,20 +73,23 @@ def first_line(path: Path) -> bytes:
 
 def _lines_of(path: Path, file: Any) -> Iterator["LineFile"]:
     start = file.peek(_PEEKED)
+    damage: tuple[type[Exception], ...] = EOFError, zlib.error, gzip.BadGzipFile
     if start.startswith(_GZIP):
-        new_frame = partial(zlib.decompressobj, _GZIP_BITS)
-        yield _text(path, io.BufferedReader(_Frames(path, file, new_frame, zlib.error)))
+        file = io.BufferedReader(gzip.GzipFile(fileobj=file))
     elif start.startswith(_ZSTD):
         with optional_packages():
             import zstandard
+        damage = EOFError, zstandard.ZstdError
         unpacker = zstandard.ZstdDecompressor(max_window_size=_MAX_ZSTD_WINDOW)
-        frames = _Frames(path, file, unpacker.decompressobj, zstandard.ZstdError)
-        yield _text(path, io.BufferedReader(frames))
-    elif start.startswith(_TABLES):
-        rows = map(_without_padding, _rows(path, file, start))
-        yield _Records(json.dumps(row, default=_no_text) for row in rows)
-    else:
-        yield _text(path, file)
+        file = io.BufferedReader(_ZstdText(file, unpacker.decompressobj))
+    try:
+        if start.startswith(_TABLES):
+            rows = map(_without_padding, _rows(path, file, start))
+            yield _Records(json.dumps(row, default=_no_text) for row in rows)
+        else:
+            yield _text(path, file)
+    except damage as error:
+        raise InputError(f"{path}: cannot be unpacked: {error}; copy or pack it again") from None
 
 
 def _text(path: Path, file: Any) -> "LineFile":
@@ -134,46 +135,33 @@ def _next_filled(text: str, start: int) -> int:
     return character.start() if character else len(text)
 
 
-class _Frames(io.RawIOBase):
-    """Text of all frames of zstd, or members of gzip, one after the other.
+class _ZstdText(io.RawIOBase):
+    """Text of all frames of zstd, as the library's own reader takes a truncated file for complete.
 
-    Zeros may follow each, which tapes and some tools write to fill a block.
-    The zstd library's own reader would take a truncated file for a complete one.
+    Raises `EOFError`: The file is truncated.
     """
 
-    def __init__(
-        self, path: Path, file: BinaryIO, new_frame: Callable[[], Any], damage: type[Exception]
-    ) -> None:
-        self._path, self._file, self._new_frame, self._damage = path, file, new_frame, damage
-        self._frame = new_frame()
-        self._is_begun = False
-        self._text = b""
+    def __init__(self, file: BinaryIO, new_frame: Callable[[], Any]) -> None:
+        self._file, self._new_frame = file, new_frame
+        self._frame: Any = None
+        self._packed = self._text = b""
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any, /) -> int:
         while not self._text:
-            packed = self._frame.unused_data.lstrip(b"\0") if self._frame.eof else b""
-            packed = packed or self._file.read(_PACKED_BYTES)
-            if not packed:
-                if self._is_begun and not self._frame.eof:
-                    raise self._error("the file ends within a frame")
+            self._packed = self._packed or self._file.read(_PACKED_BYTES)
+            if not self._packed:
+                if self._frame:
+                    raise EOFError("the file ends within a frame")
                 return 0
-            if self._frame.eof:
-                if not (packed := packed.lstrip(b"\0")):
-                    continue  # to what is in the file after these zeros
-                self._frame = self._new_frame()
-            try:
-                self._text, self._is_begun = self._frame.decompress(packed), True
-            except self._damage as error:
-                raise self._error(error) from None
+            frame = self._frame or self._new_frame()
+            self._text, self._packed = frame.decompress(self._packed), frame.unused_data
+            self._frame = None if frame.eof else frame
         n = min(len(buffer), len(self._text))
         buffer[:n], self._text = self._text[:n], self._text[n:]
         return n
-
-    def _error(self, reason: object) -> InputError:
-        return InputError(f"{self._path}: cannot be unpacked: {reason}")
 
 
 class _Records:
