@@ -181,7 +181,6 @@ def _tell(
             f"{totals.n_samples:,} samples of {totals.n_records:,} conversations: a turn that the "
             "template writes differently when more follow is a separate sample (--turns each)"
         )
-    say(f"{n_records:,} records: {note}" for note, n_records in totals.notes.items())
     if totals.n_skipped:
         print(
             f"skipped {totals.n_skipped:,} bad lines, the first: {printable(totals.first_skipped)}"

@@ -107,7 +107,7 @@ def recipe_in(folder: Path) -> Recipe:
 def samples_of(
     template: ChatTemplate, conversation: Conversation, turns: Turns = Turns.EACH
 ) -> list[Rendered]:
-    return turn_samples(conversation, template.apply(conversation), turns).samples
+    return turn_samples(conversation, template.apply(conversation), turns)
 
 
 def marks(length: int, spans: Sequence[Span]) -> list[int]:

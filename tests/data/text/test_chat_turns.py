@@ -104,8 +104,6 @@ def test_a_turn_before_the_first_message_of_the_user_is_read_where_the_template_
     assert shown(record, NEEDS_A_USER, Turns.WHOLE) == [
         "<assistant>[hi</>]<user>a</><assistant>[b</>]"
     ]
-    [(note, n)] = tokenized([record], NEEDS_A_USER).notes.items()
-    assert (note[:20], n) == ("a turn is only read:", 1)
     alone = {"messages": record["messages"][:1]}
     assert re.search("t refuses the messages: .*no user", refusal(alone, NEEDS_A_USER))
 
@@ -113,12 +111,9 @@ def test_a_turn_before_the_first_message_of_the_user_is_read_where_the_template_
 def test_a_generation_prompt_that_begins_reasoning_is_no_part_of_a_turn_without() -> None:
     source = CHATML.replace("{{- '<assistant>' }}", "{{- '<assistant><think>' }}")
     for answer in ("b", "<b"):
-        made = tokenized([chat("a", answer)], source)
         assert shown(chat("a", answer), source) == [f"<user>a</><assistant>[{answer}</>]"]
-        assert made.notes == {"the model is asked with '<think>', but trained without it": 1}
     record = chat("a", "<think>1</think>b")
     assert shown(record, source) == ["<user>a</><assistant><think>[1</think>b</>]"]
-    assert not tokenized([record], source).notes
 
 
 MARKED = DROPS_REASONING.replace(

@@ -144,33 +144,6 @@ def test_an_answer_without_tokens_ends_although_its_prompt_does(file: Path, tmp_
     assert found == ["a</s>", "</s>"]
 
 
-@pytest.mark.parametrize(
-    ("record", "record_format"),
-    [
-        ({"inputs": "a<s>", "targets": "b"}, RecordFormat.PAIRS),
-        ({"text": "b</s>"}, RecordFormat.TEXT),
-        ({"prompt": "a", "chosen": "b", "rejected": "a</s><s>"}, RecordFormat.PREFERENCES),
-    ],
-)
-def test_records_that_spell_a_special_token_are_counted(
-    file: Path, record: dict[str, str], record_format: RecordFormat
-) -> None:
-    plain = {name: value.replace("s>", "") for name, value in record.items()}
-    lines = [json.dumps(each).encode() for each in (record, plain, record)]
-    of_option = [
-        tokenize_lines(Lines(Path("in.jsonl"), 1, lines), Recipe(tokenizer, record_format))
-        for tokenizer in (
-            load_tokenizer(read_tokenizer([file]), special_tokens=special_tokens)
-            for special_tokens in (False, True)
-        )
-    ]
-    [(note, n_records)] = of_option[0].notes.items()
-    assert (n_records, of_option[1].notes) == (2, {})
-    assert (
-        note == "a special token is spelled, and stays text; --special-tokens makes it that token"
-    )
-
-
 @pytest.mark.parametrize("text", ["  ab", " "])
 def test_a_text_alone_is_all_trained(tmp_path: Path, text: str) -> None:
     # Of RoBERTa's kind, whose blanks are at no character of the text.

@@ -2,9 +2,8 @@
 
 import os
 import stat
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from dynapipe_hpc.data.atomic_write import check_output, remove_left_over
@@ -44,7 +43,6 @@ class PreprocessTotals:
     n_tokens: int = 0
     n_skipped: int = 0
     first_skipped: str = ""
-    notes: Counter[str] = field(default_factory=Counter)
 
 
 OnProgress = Callable[[float | None, PreprocessTotals], None]
@@ -110,7 +108,6 @@ def write_dataset(
             totals.n_samples += len(block.tasks)
             totals.n_tokens += block.n_tokens
             totals.n_skipped += len(bad)
-            totals.notes.update(tokenized.notes)
             on_progress(None if n_bytes is None else totals.n_bytes / max(1, n_bytes), totals)
         if totals.n_samples == 0:
             skipped = f" ({totals.first_skipped})" if totals.n_skipped else ""

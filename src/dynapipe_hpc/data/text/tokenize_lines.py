@@ -5,7 +5,7 @@ import os
 import signal
 import tempfile
 import threading
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.data.text.chat_template import ChatTemplate, Rendered
-from dynapipe_hpc.data.text.chat_turns import TurnSamples, start_of_turn, turn_samples
+from dynapipe_hpc.data.text.chat_turns import start_of_turn, turn_samples
 from dynapipe_hpc.data.text.conversation import Conversation, Texts, check_no_context, n_shared
 from dynapipe_hpc.data.text.open_lines import BYTE_ORDER_MARK, MAX_LINE_BYTES, Lines
 from dynapipe_hpc.data.text.recipe import Recipe
@@ -94,7 +94,7 @@ def render_pair(chats: Sequence[Conversation], template: ChatTemplate) -> list[R
     texts = []
     for conversation in chats:
         chat = template.apply(conversation)
-        text, start = chat.whole().text, start_of_turn(chat, n_before).position
+        text, start = chat.whole().text, start_of_turn(chat, n_before)
         if text[:start] != chat.until(n_before + 1).text[:start]:
             raise InputError(
                 f"{template.name} writes messages differently when more follow, so that an answer "
@@ -130,9 +130,6 @@ def pair_sample(
     return sample
 
 
-_SPELLED = "a special token is spelled, and stays text; --special-tokens makes it that token"
-
-
 @dataclass(frozen=True, slots=True)
 class BadLine:
     """A line that is not a valid sample.
@@ -158,7 +155,6 @@ class TokenizedLines:
     n_bytes: int  # size in bytes of all lines in the file
     n_records: int  # number of good lines; a conversation may make several samples
     bad: tuple[BadLine, ...]
-    notes: Counter[str]
 
 
 class _Text(NamedTuple):
@@ -166,7 +162,7 @@ class _Text(NamedTuple):
 
     number: int
     task: str
-    content: Texts | TurnSamples
+    content: Texts | list[Rendered]
 
 
 def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
@@ -195,10 +191,8 @@ def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
         except RecursionError:
             leave_out(number, InputError("values are nested too deeply"))
     samples: list[tuple[str, TokenSample]] = []
-    notes: Counter[str] = Counter()
     end_ids: set[int] = set()
     n_records = 0
-    names = () if recipe.tokenizer.special_tokens else recipe.tokenizer.special_texts
     has_pairs = recipe.format.has_pairs
     made = _marked([text.content for text in texts], recipe.tokenizer)
     for text, marked in zip(texts, made, strict=True):
@@ -209,14 +203,9 @@ def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
             continue
         n_records += 1
         samples += [(text.task, sample) for sample in text_samples]
-        if isinstance(text.content, TurnSamples):
-            notes.update(text.content.notes)
-            for rendered in text.content.samples:
+        if isinstance(text.content, list):
+            for rendered in text.content:
                 end_ids |= turn_end_ids(rendered, recipe.tokenizer)
-        elif names and any(
-            name in each for each in (text.content.prompt, *text.content.answers) for name in names
-        ):
-            notes[_SPELLED] += 1
     bad.sort(key=lambda line: line.number)
     block = TokenBlock.from_samples(
         [(sample.inputs, sample.targets, task) for task, sample in samples],
@@ -225,7 +214,7 @@ def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
         end_ids,
         rejected=[s.rejected for _, s in samples] if has_pairs else None,
     )
-    return TokenizedLines(block, lines.n_bytes, n_records, tuple(bad), notes)
+    return TokenizedLines(block, lines.n_bytes, n_records, tuple(bad))
 
 
 def _text_of(number: int, record: dict[str, Any], recipe: Recipe) -> _Text:
@@ -242,28 +231,28 @@ def _text_of(number: int, record: dict[str, Any], recipe: Recipe) -> _Text:
 
 def _rendered(
     chats: tuple[Conversation, ...], template: ChatTemplate, recipe: Recipe
-) -> TurnSamples:
+) -> list[Rendered]:
     for chat in chats:
         check_special_tokens(chat, recipe.tokenizer)
     if recipe.format.has_pairs:
-        return TurnSamples(render_pair(chats, template), set())
+        return render_pair(chats, template)
     [chat] = chats
     return turn_samples(chat, template.apply(chat), recipe.turns)
 
 
 def _marked(
-    contents: Sequence[Texts | TurnSamples], tokenizer: Tokenizer
+    contents: Sequence[Texts | list[Rendered]], tokenizer: Tokenizer
 ) -> Iterator[list[Marked]]:
     """Tokens of each content, all made at once, with the spans that are trained."""
     plain = [(each.prompt, a) for each in contents if isinstance(each, Texts) for a in each.answers]
-    rendered = [r for each in contents if isinstance(each, TurnSamples) for r in each.samples]
+    rendered = [r for each in contents if isinstance(each, list) for r in each]
     answers = iter(encode_answers(plain, tokenizer))
     marked = iter(tokenizer.encode_marked([r.text for r in rendered], [r.spans for r in rendered]))
     for each in contents:
         if isinstance(each, Texts):
             yield [next(answers) for _ in each.answers]
         else:
-            yield [next(marked) for _ in each.samples]
+            yield [next(marked) for _ in each]
 
 
 def _samples(marked: Sequence[Marked], recipe: Recipe, *, has_pairs: bool) -> list[TokenSample]:
