@@ -238,8 +238,8 @@ BAD = [
         r"special token <\|im_end\|>; --special-tok",
     ),
     (
-        {"messages": [{"role": "assistant", "content": "a"}], "tools": [{"name": "\ud800"}]},
-        "field 'tools' holds half of a surrogate pair",
+        {"messages": [{"role": "assistant", "content": "a\udfff"}]},
+        r"a text holds half of a surrogate pair, \\udfff",
     ),
     (
         {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": None}]},

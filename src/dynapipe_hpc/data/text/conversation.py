@@ -7,7 +7,6 @@ from typing import Any
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.text.messages import ASSISTANT, KNOWN_ROLES, Message, message_from
 from dynapipe_hpc.data.text.record_fields import (
-    check_texts,
     is_empty,
     json_of,
     kind_of,
@@ -105,7 +104,6 @@ def context_of(record: Mapping[str, Any]) -> Conversation:
             isinstance(turn, list) and len(turn) == 2 and all(isinstance(t, str) for t in turn)
         ):
             raise InputError(f"field 'history[{k}]' is not a list of a question and an answer")
-        check_texts(f"history[{k}]", turn)
         messages += question_and_answer(*turn)
     return Conversation(messages, _tools_of(record), _values_of(record))
 
@@ -189,7 +187,6 @@ def _tools_of(record: Mapping[str, Any]) -> list[Any] | None:
         if tools:
             raise InputError("fields 'tools' and 'functions' are both given; keep tools")
         tools = [{"type": "function", "function": function} for function in functions]
-    check_texts("tools", tools)
     return tools or None
 
 
@@ -199,6 +196,5 @@ def _values_of(record: Mapping[str, Any]) -> Fields:
     for reserved in RESERVED:
         if reserved in values:
             raise InputError(f"field '{name}' holds '{reserved}', which preprocess sets; remove it")
-    check_texts(name, values)
     parallel = record.get("parallel_tool_calls")
     return values if parallel is None else {**values, "parallel_tool_calls": parallel}

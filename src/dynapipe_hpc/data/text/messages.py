@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.text.record_fields import (
     check_fields,
-    check_texts,
     is_empty,
     json_of,
     kind_of,
@@ -78,7 +77,6 @@ class Message(NamedTuple):
 def message_from(value: object, name: str) -> Message:
     if not isinstance(value, dict):
         raise InputError(f"field '{name}' is {kind_of(value)}, not a message")
-    check_texts(name, value)
     check_fields(value, "message", f"{name}.")
     role, content = _role_and_content(value, name)
     fields = {"role": ROLES.get(role, role), "content": _content(content, f"{name}.content")}

@@ -19,7 +19,6 @@ from dynapipe_hpc.data.text.conversation import (
 from dynapipe_hpc.data.text.messages import ASSISTANT, KNOWN_ROLES, REASONING, Fields
 from dynapipe_hpc.data.text.record_fields import (
     check_fields,
-    check_text,
     instruction_of,
     is_empty,
     kind_of,
@@ -229,7 +228,6 @@ def _best_and_worst(completions: object) -> tuple[str, str]:
             raise InputError(f"field '{place}.{_SCORE}' is {quoted(score)}, not a number")
         if not isinstance(text, str):
             raise InputError(f"field '{place}.{_RESPONSE}' is {kind_of(text)}, not a string")
-        check_text(f"{place}.{_RESPONSE}", text)
         rated.append((score, text))
     best, worst = max(rated, key=lambda r: r[0]), min(rated, key=lambda r: r[0])
     if best[0] == worst[0]:

@@ -101,7 +101,6 @@ def text_of(record: Mapping[str, Any], name: str, default: str | None = None) ->
         value = default
     if not isinstance(value, str):
         raise InputError(f"field '{name}' is {kind_of(value)}, not a string")
-    check_text(name, value)
     return value
 
 
@@ -159,20 +158,6 @@ def texts_in(value: object) -> Iterator[str]:
                 left += reversed(values)
             case dict() as fields:
                 left += reversed([each for field in fields.items() for each in field])
-
-
-def check_text(name: str, text: str) -> None:
-    """Refuses a text that cannot be encoded."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise InputError(f"field '{name}' holds half of a surrogate pair, not text") from None
-
-
-def check_texts(name: str, value: object) -> None:
-    """Refuses texts that cannot be encoded, however deep in a value."""
-    for text in texts_in(value):
-        check_text(name, text)
 
 
 def listed(names: Collection[str]) -> str:

@@ -185,7 +185,7 @@ def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
             if is_first:
                 is_first = False
                 check_first_line(lines.path, line, recipe.format, recipe.fields)
-            texts.append(_text_of(number, _parse(line), recipe))
+            texts.append(_checked(_text_of(number, _parse(line), recipe)))
         except InputError as error:
             leave_out(number, error)
         except RecursionError:
@@ -227,6 +227,20 @@ def _text_of(number: int, record: dict[str, Any], recipe: Recipe) -> _Text:
     if recipe.format is not RecordFormat.TEXT:
         check_no_context(record)
     return _Text(number, task, content)
+
+
+def _checked(text: _Text) -> _Text:
+    """Refuses texts that have no UTF-8, wherever in a record or a template they come from."""
+    if isinstance(text.content, Texts):
+        texts = text.task, text.content.prompt, *text.content.answers
+    else:
+        texts = text.task, *(rendered.text for rendered in text.content)
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError as error:
+        code = ord(error.object[error.start])
+        raise InputError(f"a text holds half of a surrogate pair, \\u{code:x}") from None
+    return text
 
 
 def _rendered(
