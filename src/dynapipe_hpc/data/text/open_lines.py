@@ -1,10 +1,8 @@
 """Lines of any source: text (or compressed), JSON arrays, tables, or stdin."""
 
-import codecs
 import gzip
 import io
 import json
-import re
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -29,7 +27,6 @@ _MAX_ZSTD_WINDOW = 1 << 31
 _PARQUET, _ARROW_FILE, _ARROW_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
 _TABLES = (_PARQUET, _ARROW_FILE, _ARROW_STREAM)
 _PEEKED = 1 << 10
-_FILLED = re.compile(r"\S")
 _PACKED_BYTES = 1 << 14
 _ROWS_AT_A_TIME = 256
 """Rows to convert at a time: as Python objects they take much more memory than in a table."""
@@ -92,47 +89,24 @@ def _lines_of(path: Path, file: Any) -> Iterator["LineFile"]:
         raise InputError(f"{path}: cannot be unpacked: {error}; copy or pack it again") from None
 
 
-def _text(path: Path, file: Any) -> "LineFile":
-    """The lines of a text, or the elements of an array."""
-    return _Records(_elements(path, file)) if _begins_array(file.peek(_PEEKED)) else file
+def _text(path: Path, file: io.BufferedReader) -> "LineFile":
+    """The lines of a text, or the elements of an array, which is read at once."""
+    if not _begins_array(file.peek(_PEEKED)):
+        return file
+    try:
+        elements = json.loads(file.read().decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: not UTF-8; write the file as UTF-8") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(
+            f"{path}: begins a JSON array, but is not one ({error}); correct it, or write a record "
+            "per line"
+        ) from None
+    return _Records(json.dumps(each) for each in elements)
 
 
 def _begins_array(start: bytes) -> bool:
     return start.removeprefix(BYTE_ORDER_MARK).lstrip().startswith(b"[")
-
-
-def _elements(path: Path, file: BinaryIO) -> Iterator[str]:
-    """Elements of a JSON array as they are written, without the array in memory."""
-    text, decode = codecs.getreader("utf-8-sig")(file), json.JSONDecoder().raw_decode
-    number = 1
-    try:
-        part = text.read(BLOCK_BYTES)
-        at = part.index("[") + 1
-        while not part.startswith("]", at := _next_filled(part, at)):
-            try:
-                end = decode(part, at)[1]
-            except (ValueError, RecursionError):
-                end = len(part)  # of an element that is not read to its end yet, or is no JSON
-            behind = _next_filled(part, end)
-            if part.startswith((",", "]"), behind):
-                yield part[at:end]
-                number += 1
-                at = behind + part.startswith(",", behind)
-            elif (n := len(part) - at) <= MAX_LINE_BYTES and (
-                more := text.read(max(BLOCK_BYTES, n))
-            ):
-                part, at = part[at:] + more, 0
-            else:
-                raise InputError(f"{path}:{number}: not JSON, or not followed by ',' or ']'")
-        if (part[at + 1 :] + text.read(BLOCK_BYTES)).strip():
-            raise InputError(f"{path}:{number}: text comes after the JSON array; remove it")
-    except UnicodeDecodeError:
-        raise InputError(f"{path}:{number}: not UTF-8; write the file as UTF-8") from None
-
-
-def _next_filled(text: str, start: int) -> int:
-    character = _FILLED.search(text, start)
-    return character.start() if character else len(text)
 
 
 class _ZstdText(io.RawIOBase):
