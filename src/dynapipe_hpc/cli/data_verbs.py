@@ -31,10 +31,7 @@ if TYPE_CHECKING:
     option("output OUT.h5", "the dataset"),
     option(
         "--tokenizer PATH",
-        "the folder of a Hugging Face model; or its tokenizer.json; or, given twice, VOCAB.json "
-        "and MERGES.txt; without it, bytes",
-        action="append",
-        default=[],
+        "the folder of a Hugging Face model, or its tokenizer.json; without it, bytes",
     ),
     option(
         "--format FORMAT",
@@ -204,8 +201,6 @@ def _tell(
     option(
         "--tokenizer PATH",
         "with --show, print text instead of token ids; as for preprocess",
-        action="append",
-        default=[],
     ),
     examples=[
         "dynapipe-hpc inspect corpus.h5 --verify --show 3 --tokenizer tokenizer.json",
@@ -390,10 +385,8 @@ def export(arguments: argparse.Namespace) -> int:
     ),
     number("--seed S", "random seed of sampling (default 0)", 0, 2**63 - 1, default=0),
     option(
-        "--tokenizer FILE",
+        "--tokenizer PATH",
         "tokenizer, as for preprocess (default: the model's own)",
-        action="append",
-        default=[],
     ),
     examples=[
         "dynapipe-hpc generate runs/finetuned --chat --prompt 'Name three rivers.'",
@@ -408,7 +401,7 @@ def generate(arguments: argparse.Namespace) -> int:
         arguments.prompt,
         arguments.tokens,
         Sampling(arguments.temperature, arguments.top_p, arguments.seed),
-        tokenizer_files=arguments.tokenizer,
+        tokenizer_path=arguments.tokenizer,
         chat=arguments.chat,
     )
     say(text)

@@ -208,7 +208,7 @@ def _recipe(wish: Finetune) -> Recipe:
     for source in wish.sources:
         if not source.is_file():
             raise InputError(f"{source}: no such file; name files of chats or of other text")
-    files = read_tokenizer([wish.model])
+    files = read_tokenizer(wish.model)
     if record_format.needs_template and not (files and files.templates):
         raise InputError(
             f"{wish.model}: has no chat template, which chats need; name a model that has one, or "

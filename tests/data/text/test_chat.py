@@ -100,7 +100,7 @@ def conversations(n: int) -> list[list[Message]]:
 
 
 def recipe_in(folder: Path) -> Recipe:
-    files = read_tokenizer([folder])
+    files = read_tokenizer(folder)
     return recipe_of(load_tokenizer(files), files, RecordFormat.MESSAGES)
 
 

@@ -212,7 +212,7 @@ def end_tokens(
     folder: Path, template: str, records: Sequence[Record], turns: Turns = Turns.EACH
 ) -> list[str]:
     """Names of the tokens that a dataset records."""
-    files = read_tokenizer([folder_of(folder / "tokenizer", template)])
+    files = read_tokenizer(folder_of(folder / "tokenizer", template))
     recipe = recipe_of(load_tokenizer(files), files, RecordFormat.MESSAGES, turns=turns)
     (folder / "in.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records))
     out = folder / "out.h5"
@@ -322,7 +322,7 @@ def test_text_is_shown_with_the_tokenizer_that_made_it(
     )
     record = {"messages": [{"role": r, "content": c} for r, c in (("x", ""), ("assistant", "b"))]}
     (tmp_path / "in.jsonl").write_text(json.dumps(record))
-    files = read_tokenizer([tmp_path / "one"])
+    files = read_tokenizer(tmp_path / "one")
     messages = RecordFormat.MESSAGES
     recipe = recipe_of(load_tokenizer(files), files, messages, template=tmp_path / "t.jinja")
     output = tmp_path / "x.h5"

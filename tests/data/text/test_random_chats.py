@@ -194,7 +194,7 @@ def folder(path: Path, name: str) -> Path:
 def assert_equals_transformers(path: Path, name: str, n_chats: int) -> None:
     model = folder(path / "model", name)
     theirs = transformers.AutoTokenizer.from_pretrained(model)
-    files = read_tokenizer([model])
+    files = read_tokenizer(model)
     recipes = {
         turns: recipe_of(load_tokenizer(files), files, RecordFormat.MESSAGES, turns=turns)
         for turns in Turns

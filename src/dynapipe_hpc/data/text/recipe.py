@@ -107,15 +107,13 @@ def format_of_sources(sources: Sequence[Path], fields: PairFields) -> RecordForm
     return next(iter(formats), RecordFormat.PAIRS)
 
 
-def prompt_tokens(
-    text: str, tokenizer_files: Sequence[Path], *, chat: bool
-) -> tuple[Tokenizer, list[int]]:
+def prompt_tokens(text: str, tokenizer_path: Path, *, chat: bool) -> tuple[Tokenizer, list[int]]:
     """A tokenizer, and the tokens of a text without a start token.
 
     `chat`: Whether the text is a message of the user that the assistant is to answer, as the
     tokenizer's chat template renders it.
     """
-    files = read_tokenizer(tokenizer_files)
+    files = read_tokenizer(tokenizer_path)
     tokenizer = load_tokenizer(files)
     if not chat:
         return tokenizer, list(tokenizer.encode([text])[0])

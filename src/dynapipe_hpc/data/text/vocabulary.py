@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,9 @@ def vocabulary_sha256(ids: Mapping[str, int]) -> str:
     return hashlib.sha256(json.dumps(sorted(ids.items())).encode()).hexdigest()
 
 
-def files_sha256(paths: Iterable[Path]) -> str:
-    """SHA-256 of the bytes of files, in their order."""
-    return hashlib.sha256(b"".join(map(read_input, paths))).hexdigest()
+def file_sha256(path: Path) -> str:
+    """SHA-256 of the bytes of a file."""
+    return hashlib.sha256(read_input(path)).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
