@@ -88,7 +88,7 @@ DATA = (
         ("(max_window_size=_MAX_ZSTD_WINDOW)", "()", "frames of long windows are refused",
          "a_source_of_any_kind_gives_the_same_dataset")),
     *of("data/text/open_lines.py", "tests/data/text/test_chat.py",
-        ("if each is not None", "if True", "a table adds fields to calls and tools",
+        ("if is_row or each is not None", "if True", "a table adds fields to calls and tools",
          "a_table_adds_no_fields_to_the_objects_of_a_row")),
     *of("data/text/preprocess.py", "tests/data/text/test_sources.py",
         ("and is_plain_text(source) else None", "else None", "compressed text is 700 % done",

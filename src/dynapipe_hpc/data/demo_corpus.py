@@ -114,7 +114,7 @@ def find_place(rng: Random, n_bytes: int) -> Text:
     question = f"Where is {name}?"
     walk = fill(
         n_bytes - len(question) - len("In the garden."),
-        (rng.choice(PLACES) for _ in count()),
+        draws(rng, PLACES),
         cost=lambda place: len(f"{name} walks to the {place}. "),
     )
     story = " ".join(f"{name} walks to the {place}." for place in walk)

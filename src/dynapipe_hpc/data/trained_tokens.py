@@ -84,7 +84,7 @@ class TrainedTokens:
 
     def count(self, sample: Sample) -> int:
         """Number of trained tokens of a sample."""
-        return sample.target_tokens
+        return sum(end - start for start, end in self.spans_in(sample))
 
 
 class AllTokens(TrainedTokens):
@@ -92,9 +92,6 @@ class AllTokens(TrainedTokens):
 
     def spans_in(self, sample: Sample) -> list[Span]:
         return [(0, sample.tokens)]
-
-    def count(self, sample: Sample) -> int:
-        return sample.tokens
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,9 +118,6 @@ class MarkedTokens(TrainedTokens):
             for begin, to, n in parts
             if start < begin + n and begin < end
         ]
-
-    def count(self, sample: Sample) -> int:
-        return sum(end - start for start, end in self.spans_in(sample))
 
 
 TARGETS = TrainedTokens()

@@ -5,7 +5,7 @@ import io
 import json
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,18 +56,6 @@ def is_plain_text(path: Path) -> bool:
     return not start.startswith((_GZIP, *_ZSTD, *_TABLES)) and not _begins_array(start)
 
 
-def first_line(path: Path) -> bytes:
-    """The first line of a regular file that is not blank, or the start of a long one."""
-    try:
-        with open_lines(path) as lines:
-            line = lines.readline(1 << 24).removeprefix(BYTE_ORDER_MARK)
-            while line and not line.strip():
-                line = lines.readline(1 << 24)
-            return line
-    except OSError as error:
-        raise _unreadable_error(path, error) from None
-
-
 def _lines_of(path: Path, file: Any) -> Iterator["LineFile"]:
     start = file.peek(_PEEKED)
     damage: tuple[type[Exception], ...] = EOFError, zlib.error, gzip.BadGzipFile
@@ -81,7 +69,7 @@ def _lines_of(path: Path, file: Any) -> Iterator["LineFile"]:
         file = io.BufferedReader(_ZstdText(file, unpacker.decompressobj))
     try:
         if start.startswith(_TABLES):
-            rows = map(_without_padding, _rows(path, file, start))
+            rows = (_without_nulls(row, is_row=True) for row in _rows(path, file, start))
             yield _Records(json.dumps(row, default=_no_text) for row in rows)
         else:
             yield _text(path, file)
@@ -177,15 +165,12 @@ def _rows(path: Path, file: BinaryIO, start: bytes) -> Iterator[dict[str, Any]]:
         raise InputError(f"{path}: a damaged table: {error}") from None
 
 
-def _without_padding(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row without null fields in its objects; columns that are null stay."""
-    return {name: _without_nulls(value) for name, value in row.items()}
-
-
-def _without_nulls(value: Any) -> Any:
+def _without_nulls(value: Any, *, is_row: bool = False) -> Any:
+    """A value without null fields in its objects; columns of a row that are null stay."""
     match value:
         case dict():
-            return {name: _without_nulls(each) for name, each in value.items() if each is not None}
+            kept = {name: each for name, each in value.items() if is_row or each is not None}
+            return {name: _without_nulls(each) for name, each in kept.items()}
         case list():
             return [_without_nulls(each) for each in value]
         case _:
@@ -223,7 +208,7 @@ def read_blocks(path: Path) -> Iterator[Lines]:
                     yield Lines(path, first, block)
                     block, first, n_bytes = [], first + len(block), 0
     except OSError as error:
-        raise _unreadable_error(path, error) from None
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
     if block:
         yield Lines(path, first, block)
 
@@ -234,7 +219,3 @@ def _next_line(file: LineFile) -> bytes:
     while len(line) > MAX_LINE_BYTES and rest and not rest.endswith(b"\n"):
         rest = file.readline(MAX_LINE_BYTES)
     return line
-
-
-def _unreadable_error(path: Path, error: OSError) -> InputError:
-    return InputError(f"{path}: cannot be read: {error.strerror}")

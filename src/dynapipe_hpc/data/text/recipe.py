@@ -8,7 +8,7 @@ from pathlib import Path
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.text.chat_template import DEFAULT, ChatTemplate
 from dynapipe_hpc.data.text.chat_turns import Turns
-from dynapipe_hpc.data.text.open_lines import STDIN, first_line
+from dynapipe_hpc.data.text.open_lines import BYTE_ORDER_MARK, STDIN, read_blocks
 from dynapipe_hpc.data.text.record_fields import RecordFormat
 from dynapipe_hpc.data.text.records import PAIR_FIELDS, PairFields, formats_of_record
 from dynapipe_hpc.data.text.tokenizer_files import TokenizerFiles, read_templates, read_tokenizer
@@ -92,8 +92,10 @@ def format_of_sources(sources: Sequence[Path], fields: PairFields) -> RecordForm
     for source in sources:
         if source == STDIN or not source.is_file():
             continue
+        lines = (line for block in read_blocks(source) for line in block.lines)
+        texts = (line.removeprefix(BYTE_ORDER_MARK) for line in lines)
         try:
-            record = json.loads(first_line(source))
+            record = json.loads(next(filter(bytes.strip, texts), b""))
         except (ValueError, RecursionError):
             continue  # refused with its number when the lines are read
         for shown in formats_of_record(record, fields)[:1]:
