@@ -164,7 +164,7 @@ WITHOUT_MARKS = {
 
 @pytest.mark.parametrize("name", WITHOUT_MARKS)
 def test_without_marks_the_assistant_is_found_by_what_a_turn_adds(name: str) -> None:
-    tokens = (("bos_token", "<s>"), ("eos_token", "</s>"))
+    tokens = {"bos_token": "<s>", "eos_token": "</s>"}
     marked, plain = (
         ChatTemplate(name, source, tokens) for source in (TEMPLATES[name], WITHOUT_MARKS[name])
     )

@@ -50,7 +50,7 @@ class DatasetWriter:
         """Writes a temporary file, renamed to `path` at the end; on an error nothing remains."""
         with atomic_write(path) as temporary, ExitStack() as stack:
             streams = {
-                name: stack.enter_context(TemporaryFile(dir=path.parent, buffering=0))
+                name: stack.enter_context(TemporaryFile(dir=path.parent))
                 for name in arrays_of(header)
             }
             writer = cls(header, streams)
@@ -80,9 +80,7 @@ class DatasetWriter:
         return self._id_of_task.setdefault(task, len(self._id_of_task))
 
     def _write(self, name: str, values: npt.NDArray[Any]) -> None:
-        left = memoryview(np.ascontiguousarray(values, self._types[name]).tobytes())
-        while left:
-            left = left[self._streams[name].write(left) :]
+        self._streams[name].write(np.ascontiguousarray(values, self._types[name]).tobytes())
 
     def _finish(self, path: Path) -> None:
         sizes = {name: stream.tell() for name, stream in self._streams.items()}

@@ -71,7 +71,6 @@ def recipe_of(
 
 
 def _template(files: TokenizerFiles | None, path: Path | None) -> ChatTemplate | None:
-    tokens = tuple(sorted(files.names.items())) if files else ()
     if path is not None:
         templates, what = read_templates(path), str(path)
     elif files and files.templates:
@@ -79,7 +78,7 @@ def _template(files: TokenizerFiles | None, path: Path | None) -> ChatTemplate |
     else:
         return None
     named = {name: text for name, text in templates.items() if name != DEFAULT}
-    return ChatTemplate(what, templates.get(DEFAULT, ""), tokens, tuple(sorted(named.items())))
+    return ChatTemplate(what, templates.get(DEFAULT, ""), files.names if files else {}, named)
 
 
 def format_of_sources(sources: Sequence[Path], fields: PairFields) -> RecordFormat:
