@@ -184,6 +184,8 @@ def test_a_missing_source_ends_all_before_any_work(
 ) -> None:
     told = ended_with(2, capsys, [folder / "none.jsonl"], folder / "x.h5")
     assert told == f"dynapipe-hpc: {folder}/none.jsonl: cannot be read: No such file or directory\n"
+    told = ended_with(2, capsys, [Path("-")], folder / "x.h5")
+    assert "standard input: launchers may lose some of it; run dynapipe-hpc preprocess" in told
 
 
 class FailingTokenizer(Tokenizer):

@@ -7,7 +7,7 @@ from pathlib import Path
 from signal import Signals
 
 from dynapipe_hpc.data.errors import InputError, RunError
-from dynapipe_hpc.data.text.open_lines import Lines
+from dynapipe_hpc.data.text.open_lines import STDIN, Lines
 from dynapipe_hpc.data.text.preprocess import (
     OnProgress,
     PreprocessOptions,
@@ -53,7 +53,16 @@ def preprocess_together(
 
     Returns the counts, which are those of the dataset on the first rank only.
     """
-    job.on_first(lambda: check_files(sources, output, force=options.force))
+
+    def check() -> None:
+        if STDIN in sources:
+            raise InputError(
+                "standard input: launchers may lose some of it; run dynapipe-hpc preprocess "
+                "without mpiexec or srun"
+            )
+        check_files(sources, output, force=options.force)
+
+    job.on_first(check)
     n_workers = workers_of(job, options.n_workers)
     totals = PreprocessTotals()
     with ExitStack() as stack, job.stop.observed():
