@@ -64,10 +64,6 @@ class Spans:
         return replace(self, bounds=np.maximum(self.bounds - 1, 0))
 
 
-Mask = npt.NDArray[np.bool_]
-"""Whether each token of a sample is trained, input and target together, shape (tokens,)."""
-
-
 class TrainedTokens:
     """Choice of the tokens of samples that are trained (the loss mask); here, not of the input."""
 
@@ -75,8 +71,8 @@ class TrainedTokens:
         """Spans of trained tokens among the used tokens of a sample; at least one."""
         return [(sample.input_tokens, sample.tokens)]
 
-    def mask(self, sample: Sample) -> Mask:
-        """Whether each used token of a sample is trained."""
+    def mask(self, sample: Sample) -> npt.NDArray[np.bool_]:
+        """Whether each used token of a sample is trained, shape (tokens,)."""
         mask = np.zeros(sample.tokens, np.bool_)
         for start, end in self.spans_in(sample):
             mask[start:end] = True

@@ -148,7 +148,8 @@ class ChatTemplate:
         values["tools"] = conversation.tools
         messages = conversation.messages
         if "developer" not in source:
-            messages = [_as_system(message) for message in messages]
+            system = {"role": "system"}  # the older name of this role
+            messages = [{**m, **system} if m["role"] == "developer" else m for m in messages]
         chat = self._in_any_form(source, values, messages)
         if isinstance(chat, ChatText):
             return chat
@@ -214,11 +215,6 @@ def _content_error(messages: list[Fields], name: str, *, takes_text: bool) -> In
                 "preprocess --template FILE"
             )
     return None
-
-
-def _as_system(message: Fields) -> Fields:
-    """A developer message under the older name of its role, system; others stay as they are."""
-    return {**message, "role": "system"} if message["role"] == "developer" else message
 
 
 def _compiled(source: str) -> Any:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dynapipe_hpc.data.errors import InputError, quoted
-from dynapipe_hpc.data.text.messages import ASSISTANT, KNOWN_ROLES, Message, message_from
+from dynapipe_hpc.data.text.messages import ASSISTANT, KNOWN_ROLES, Fields, Message, message_from
 from dynapipe_hpc.data.text.record_fields import (
     is_empty,
     json_of,
@@ -22,7 +22,6 @@ CONTEXT = (
 """Fields that a record may have beside its messages, or beside its pair."""
 RESERVED = ("messages", "tools", "add_generation_prompt")
 """Names of template values that `chat_template_kwargs` must not set."""
-Fields = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +37,6 @@ class Conversation:
     def turns(self) -> list[int]:
         """Indices of the messages of the assistant."""
         return [k for k, message in enumerate(self.messages) if message["role"] == ASSISTANT]
-
-    @property
-    def all_values(self) -> list[Any]:
-        """Everything that a template may write."""
-        return [self.messages, self.tools, dict(self.values)]
 
 
 @dataclass(frozen=True, slots=True)

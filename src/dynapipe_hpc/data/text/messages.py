@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.data.input_file import json_value
 from dynapipe_hpc.data.text.record_fields import (
     check_fields,
     is_empty,
@@ -146,10 +147,7 @@ def _reasoning(message: Fields, name: str) -> str | None:
 
 def _calls_in(content: object, name: str) -> list[Any]:
     """Tool calls written as JSON: a single call, or a list."""
-    try:
-        calls = json.loads(content) if isinstance(content, str) else None
-    except (ValueError, RecursionError):
-        calls = None
+    calls = json_value(content) if isinstance(content, str) else None
     calls = [calls] if isinstance(calls, dict) else calls
     if not isinstance(calls, list) or not all(
         isinstance(call, dict) and isinstance(call.get("name"), str) for call in calls
@@ -176,10 +174,7 @@ def _with_arguments(call: Fields) -> Fields:
         return {**call, "function": _with_arguments(function)}
     arguments = value = call.get("arguments")
     if isinstance(arguments, str):
-        try:
-            value = json.loads(arguments)
-        except (ValueError, RecursionError):
-            return call
+        value = json_value(arguments)
     if not isinstance(value, dict):
         return call
     text = arguments if isinstance(arguments, str) else json.dumps(value, ensure_ascii=False)

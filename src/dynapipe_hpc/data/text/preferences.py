@@ -1,12 +1,12 @@
 """Preference pairs: what a record with two answers to one prompt holds, in whatever format."""
 
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.data.input_file import json_value
 from dynapipe_hpc.data.text.conversation import (
     CONVERSATIONS,
     SYSTEM,
@@ -188,10 +188,7 @@ def _holds_messages(value: object) -> bool:
         return False
     if _PRINTED_MESSAGES.match(value):
         return True
-    try:
-        content = json.loads(value)
-    except (ValueError, RecursionError):
-        return False
+    content = json_value(value)
     if isinstance(content, dict):
         content = content.get("messages", [content])
     return isinstance(content, list) and any(

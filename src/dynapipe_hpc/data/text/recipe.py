@@ -1,11 +1,11 @@
 """The recipe by which lines of text become samples, and a prompt becomes tokens."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.input_file import json_value
 from dynapipe_hpc.data.text.chat_template import DEFAULT, ChatTemplate
 from dynapipe_hpc.data.text.chat_turns import Turns
 from dynapipe_hpc.data.text.open_lines import BYTE_ORDER_MARK, STDIN, read_blocks
@@ -93,10 +93,8 @@ def format_of_sources(sources: Sequence[Path], fields: PairFields) -> RecordForm
             continue
         lines = (line for block in read_blocks(source) for line in block.lines)
         texts = (line.removeprefix(BYTE_ORDER_MARK) for line in lines)
-        try:
-            record = json.loads(next(filter(bytes.strip, texts), b""))
-        except (ValueError, RecursionError):
-            continue  # refused with its number when the lines are read
+        # What is no JSON is refused with its number when the lines are read.
+        record = json_value(next(filter(bytes.strip, texts), b""))
         for shown in formats_of_record(record, fields)[:1]:
             formats.setdefault(shown, source)
     if len(formats) > 1:

@@ -44,7 +44,7 @@ def check_special_tokens(conversation: Conversation, tokenizer: Tokenizer) -> No
     """Refuses messages that spell a special token, unless --special-tokens accepts it."""
     if tokenizer.special_tokens:
         return
-    for text in texts_in(conversation.all_values):
+    for text in texts_in([conversation.messages, conversation.tools, dict(conversation.values)]):
         for token in tokenizer.special_texts:
             if token in text:
                 raise InputError(
