@@ -42,7 +42,6 @@ iterations = 3
 PROFILED = 'extends = "config.toml"\n[planner.cost]\nkind = "profiled"\npath = "table.h5"\n'
 LINE = '{"inputs": "ab", "targets": "ba", "task": "swap"}\n'
 VOCABULARY = {"a": 0, "b": 1, "ab": 2, "</s>": 3}
-MERGES = "#version: 0.2\na b\n"
 TOKENIZER = {
     "version": "1.0",
     "added_tokens": [],
@@ -62,7 +61,6 @@ PARAMETERS = "tensor_parallel,recompute,layer,parameter_mb\n1,none,encoder,4\n1,
 
 PREPROCESS = ("preprocess", "in.jsonl", "out.h5", "--workers", "1")
 WITH_TOKENIZER = (*PREPROCESS, "--tokenizer", "tokenizer.json")
-WITH_VOCABULARY = (*PREPROCESS, "--tokenizer", "vocab.json", "--tokenizer", "merges.txt")
 PLAN = ("plan", "config.toml")
 PLAN_PROFILED = ("plan", "profiled.toml")
 PLAN_LENGTHS = ("plan", "config.toml", "--lengths", "lengths.json", "--json", "out.json")
@@ -83,8 +81,6 @@ def write_good(folder: Path) -> Path:
         "profiled.toml": PROFILED,
         "in.jsonl": 3 * LINE,
         "tokenizer.json": json.dumps(TOKENIZER),
-        "vocab.json": json.dumps(VOCABULARY),
-        "merges.txt": MERGES,
         "lengths.json": json.dumps({"batches": [[8, 16, 4], [12]]}),
         "p.csv": PROFILES,
         "p_parameters.csv": PARAMETERS,

@@ -18,7 +18,6 @@ from tests.bad_input.good import (
     PREPROCESS,
     REPORT,
     WITH_TOKENIZER,
-    WITH_VOCABULARY,
 )
 from tests.bad_input.worker import Worker, assert_refused_or_done
 
@@ -42,8 +41,6 @@ KINDS: dict[str, tuple[str, Random, Sequence[str]]] = {
     "configuration": ("config.toml", scramble, PLAN),
     "lengths": ("lengths.json", scramble, PLAN_LENGTHS),
     "tokenizer": ("tokenizer.json", scramble, WITH_TOKENIZER),
-    "vocabulary": ("vocab.json", scramble, WITH_VOCABULARY),
-    "merges": ("merges.txt", scramble, WITH_VOCABULARY),
     "measurements": ("p.csv", scramble, PLAN_CSV),
     "sizes of weights": ("p_parameters.csv", scramble, PLAN_CSV),
     "dataset": ("data.h5", cut_or_flip, PLAN),

@@ -50,7 +50,7 @@ LINES: dict[str, tuple[bytes, str]] = {
     ),
     "half of a surrogate pair": (
         b'{"inputs": "\\ud800", "targets": "b"}',
-        "'inputs' holds half of a surrogate pair",
+        r"a text holds half of a surrogate pair, .ud800;",
     ),
     "a surrogate in a key": (b'{"\\ud800": "a"}', r"'inputs' is missing .found '.ud800'"),
     "many keys": (

@@ -13,7 +13,7 @@ from tokenizers.trainers import BpeTrainer
 
 from dynapipe_hpc.data.text.chat_template import ChatTemplate
 from dynapipe_hpc.data.text.chat_turns import Turns
-from dynapipe_hpc.data.text.open_lines import Lines, TextPart
+from dynapipe_hpc.data.text.open_lines import Lines
 from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.record_fields import RecordFormat
 from dynapipe_hpc.data.text.tokenize_lines import TokenizedLines, tokenize_lines
@@ -46,7 +46,7 @@ def tokenized(
         template = ChatTemplate("t", template)
     recipe = Recipe(Tokenizer(start_id=None), record_format, template=template, turns=turns)
     lines = [json.dumps(record).encode() for record in records]
-    return tokenize_lines(Lines(TextPart(Path("in.jsonl")), 7, lines), recipe)
+    return tokenize_lines(Lines(Path("in.jsonl"), 7, lines), recipe)
 
 
 def shown(

@@ -7,14 +7,12 @@ from typing import Any
 
 import pytest
 from tests.data.text.test_tokenizers import write_tokenizer
-from tests.examples.tokenized import header_in, with_header
+from tests.examples.tokenized import header_in
 from tests.experiment.test_load import COMPLETE
 from tests.jobs.command_line import run_without
 
 from dynapipe_hpc.cli.main import main
-from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.experiment.check_dataset import describe_library
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import load_config
@@ -124,17 +122,6 @@ def test_a_name_of_the_hub_is_no_folder_yet(capsys: pytest.CaptureFixture[str]) 
     said = capsys.readouterr().err
     assert "hf download Qwen/Qwen2.5-0.5B --local-dir FOLDER" in said
     assert "hf download openai/gpt2 --local-dir FOLDER" in said
-
-
-def test_another_major_version_of_transformers_is_told(model: Path) -> None:
-    dataset = preprocessed(model.parent, "--tokenizer", str(model))
-    config = config_for(model, dataset)
-    with DatasetFile(dataset) as file:
-        assert list(describe_library(file)) == []
-    with_header(dataset, transformers="3.1.0")
-    told = rf"{dataset}: its tokens were made with transformers 3.1.0, but \d.* is installed"
-    [line, *_] = Experiment(config).data_lines
-    assert re.match(told, line)
 
 
 GPT2 = {"model_type": "gpt2", "n_layer": 6, "n_embd": 24, "n_head": 3}

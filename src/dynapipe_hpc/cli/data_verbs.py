@@ -13,9 +13,12 @@ from dynapipe_hpc.data.errors import InputError, escaped, printable
 from dynapipe_hpc.data.text.record_fields import RecordFormat
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from dynapipe_hpc.data.text.preprocess import PreprocessTotals
     from dynapipe_hpc.data.text.recipe import Recipe
     from dynapipe_hpc.data.text.tokenizers import Tokenizer
+    from dynapipe_hpc.job.job import Job
 
 
 @verb(
@@ -23,15 +26,12 @@ if TYPE_CHECKING:
     "Tokenizes records (JSON lines or arrays, plain or compressed; Parquet or Arrow tables; - for "
     "standard input): pairs of an input and a target, Alpaca's instructions, conversations, "
     "preference pairs or plain text; data/README.md describes them. With mpiexec or srun, the "
-    "ranks share the work, and the same command, started again, continues where it stopped.",
+    "ranks share the work.",
     option("sources IN", "files of records, or - for standard input", nargs="+"),
     option("output OUT.h5", "the dataset"),
     option(
         "--tokenizer PATH",
-        "the folder of a Hugging Face model; or its tokenizer.json; or, given twice, VOCAB.json "
-        "and MERGES.txt; without it, bytes",
-        action="append",
-        default=[],
+        "the folder of a Hugging Face model, or its tokenizer.json; without it, bytes",
     ),
     option(
         "--format FORMAT",
@@ -88,51 +88,41 @@ if TYPE_CHECKING:
     ],
 )
 def preprocess(arguments: argparse.Namespace) -> int:
-    return _run_alone(arguments) if is_started_alone() else _run_together(arguments)
+    if not is_started_alone():
+        from dynapipe_hpc.job.job import open_job
 
-
-def _run_alone(arguments: argparse.Namespace) -> int:
-    from dynapipe_hpc.cli.progress import share_progress
-    from dynapipe_hpc.data.text.preprocess import PreprocessOptions, preprocess, total_bytes
-
+        with open_job() as job:
+            return _preprocess(arguments, job)
     # Batch systems send SIGTERM before they kill; unwinding leaves no partial file.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    start_s = time.perf_counter()
-    options = PreprocessOptions(arguments.skip_bad, arguments.force, arguments.workers)
-    recipe = _load_recipe(arguments)
-    n_bytes = total_bytes(arguments.sources)
-    with share_progress("preprocess") as show:
+    return _preprocess(arguments, None)
 
-        def on_progress(done: "PreprocessTotals") -> None:
-            share = None if n_bytes is None else done.n_bytes / max(1, n_bytes)
+
+def _preprocess(arguments: argparse.Namespace, job: "Job | None") -> int:
+    from dynapipe_hpc.cli.progress import share_progress
+    from dynapipe_hpc.data.text import preprocess as alone
+
+    start_s = time.perf_counter()
+    options = alone.PreprocessOptions(arguments.skip_bad, arguments.force, arguments.workers)
+    sources, output = arguments.sources, arguments.output
+    with share_progress("preprocess", shown=job is None or job.is_first) as show:
+
+        def on_progress(share: float | None, done: "PreprocessTotals") -> None:
             show(share, _speed(done, start_s))
 
-        totals = preprocess(
-            arguments.sources, arguments.output, recipe, options, on_progress=on_progress
-        )
-    _tell(f"{arguments.output}:", recipe.tokenizer, totals, start_s)
-    return 0
+        if job is None:
+            recipe = _load_recipe(arguments)
+            totals = alone.preprocess(sources, output, recipe, options, on_progress=on_progress)
+        else:
+            from dynapipe_hpc.experiment.preprocess_job import preprocess_together
 
-
-def _run_together(arguments: argparse.Namespace) -> int:
-    from dynapipe_hpc.cli.progress import share_progress
-    from dynapipe_hpc.data.text.preprocess import PreprocessOptions
-    from dynapipe_hpc.experiment.preprocess_job import preprocess_together
-    from dynapipe_hpc.job.job import open_job
-
-    start_s = time.perf_counter()
-    with open_job() as job:
-        options = PreprocessOptions(arguments.skip_bad, arguments.force, arguments.workers)
-        # On one rank: the library that reads a tokenizer takes memory.
-        recipe = job.on_first(lambda: _load_recipe(arguments))
-        with share_progress("preprocess", shown=job.is_first) as show:
-            made = preprocess_together(
-                job, arguments.sources, arguments.output, recipe, options=options, on_share=show
+            # On one rank: the library that reads a tokenizer takes memory.
+            recipe = job.on_first(lambda: _load_recipe(arguments))
+            totals = preprocess_together(
+                job, sources, output, recipe, options=options, on_progress=on_progress
             )
-        if job.is_first:
-            total = f"{made.n_samples:,} samples in {made.n_shards:,} shards"
-            what = f"{arguments.output}: {total}, {made.n_reused:,} of them by an earlier job; made"
-            _tell(what, recipe.tokenizer, made.totals, start_s)
+    if job is None or job.is_first:
+        _tell(output, recipe.tokenizer, totals, start_s)
     return 0
 
 
@@ -175,10 +165,12 @@ def _speed(totals: "PreprocessTotals", start_s: float) -> str:
     return f"{totals.n_tokens:,} tokens, {rate:,.0f} tokens/s"
 
 
-def _tell(what: str, tokenizer: "Tokenizer", totals: "PreprocessTotals", start_s: float) -> None:
+def _tell(
+    output: "Path", tokenizer: "Tokenizer", totals: "PreprocessTotals", start_s: float
+) -> None:
     elapsed_s = time.perf_counter() - start_s
     say(
-        f"{what} {totals.n_samples:,} samples, {totals.n_tokens:,} tokens of "
+        f"{output}: {totals.n_samples:,} samples, {totals.n_tokens:,} tokens of "
         f"{tokenizer.name} in {elapsed_s:.1f} s ({totals.n_tokens / elapsed_s:,.0f} tokens/s)"
     )
     if totals.n_samples > totals.n_records:
@@ -186,7 +178,6 @@ def _tell(what: str, tokenizer: "Tokenizer", totals: "PreprocessTotals", start_s
             f"{totals.n_samples:,} samples of {totals.n_records:,} conversations: a turn that the "
             "template writes differently when more follow is a separate sample (--turns each)"
         )
-    say(f"{n_records:,} records: {note}" for note, n_records in totals.notes.items())
     if totals.n_skipped:
         print(
             f"skipped {totals.n_skipped:,} bad lines, the first: {printable(totals.first_skipped)}"
@@ -210,8 +201,6 @@ def _tell(what: str, tokenizer: "Tokenizer", totals: "PreprocessTotals", start_s
     option(
         "--tokenizer PATH",
         "with --show, print text instead of token ids; as for preprocess",
-        action="append",
-        default=[],
     ),
     examples=[
         "dynapipe-hpc inspect corpus.h5 --verify --show 3 --tokenizer tokenizer.json",
@@ -396,10 +385,8 @@ def export(arguments: argparse.Namespace) -> int:
     ),
     number("--seed S", "random seed of sampling (default 0)", 0, 2**63 - 1, default=0),
     option(
-        "--tokenizer FILE",
+        "--tokenizer PATH",
         "tokenizer, as for preprocess (default: the model's own)",
-        action="append",
-        default=[],
     ),
     examples=[
         "dynapipe-hpc generate runs/finetuned --chat --prompt 'Name three rivers.'",
@@ -414,7 +401,7 @@ def generate(arguments: argparse.Namespace) -> int:
         arguments.prompt,
         arguments.tokens,
         Sampling(arguments.temperature, arguments.top_p, arguments.seed),
-        tokenizer_files=arguments.tokenizer,
+        tokenizer_path=arguments.tokenizer,
         chat=arguments.chat,
     )
     say(text)

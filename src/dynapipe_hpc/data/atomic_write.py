@@ -31,8 +31,9 @@ def atomic_write(path: Path, *, lasting: bool = True) -> Iterator[Path]:
     `lasting`: Whether to wait until file and folder are on disk, where they survive a power cut.
     """
     check_replaceable(path)
+    temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}.partial")
     with writing(path):
-        descriptor, temporary = _create_beside(path)
+        descriptor = os.open(temporary, _CREATE, 0o666)
         try:
             yield Path(f"/proc/self/fd/{descriptor}")
             if lasting:
@@ -99,11 +100,6 @@ def unfinished(folder: Path, *names: str) -> list[Path]:
     """Regular files that `remove_unfinished` removes."""
     paths = (path for n in names for path in folder.glob(f".{n}.{'[0-9a-f]' * 16}.partial"))
     return [path for path in paths if stat.S_ISREG(path.lstat().st_mode)]
-
-
-def _create_beside(path: Path) -> tuple[int, Path]:
-    temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}.partial")
-    return os.open(temporary, _CREATE, 0o666), temporary
 
 
 def sync_folder(path: Path) -> None:

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any, NamedTuple, TypeVar
 
 from dynapipe_hpc.data.atomic_write import FileKind, atomic_write
+from dynapipe_hpc.data.input_file import json_value
 
 NAMES = (
     "Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gus", "Hana", "Ivo", "Jun",
@@ -114,7 +115,7 @@ def find_place(rng: Random, n_bytes: int) -> Text:
     question = f"Where is {name}?"
     walk = fill(
         n_bytes - len(question) - len("In the garden."),
-        (rng.choice(PLACES) for _ in count()),
+        draws(rng, PLACES),
         cost=lambda place: len(f"{name} walks to the {place}. "),
     )
     story = " ".join(f"{name} walks to the {place}." for place in walk)
@@ -205,21 +206,20 @@ FAMILIES = (
     Family("extraction", 200, math.inf, extract),
     Family("summary", 200, math.inf, summarise),
 )
-FAMILY_NAMES = [family.name for family in FAMILIES]
 MAX_LINE_BYTES = 1 << 20
 
 
 def _is_demo_corpus(path: Path) -> bool:
     try:
         with path.open("rb") as file:
-            match json.loads(file.readline(MAX_LINE_BYTES)):
+            match json_value(file.readline(MAX_LINE_BYTES)):
                 case {"inputs": _, "targets": _, "task": task, **others}:
-                    return not others and task in FAMILY_NAMES
+                    return not others and task in {family.name for family in FAMILIES}
                 case {"messages": _, "task": task, **others}:
                     return not others and task == CHAT
                 case {"prompt": _, "chosen": _, "rejected": _, "task": task, **others}:
                     return not others and task == PREFERENCE
-    except (OSError, ValueError, RecursionError):
+    except OSError:
         pass
     return False
 

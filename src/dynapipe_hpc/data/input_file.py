@@ -1,11 +1,12 @@
 """Reading files that a user names."""
 
 import errno
+import json
 import os
 import re
 import stat
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from dynapipe_hpc.data.errors import InputError
 
@@ -72,6 +73,14 @@ def read_text(path: Path, most_bytes: int = MAX_BYTES) -> str:
         return read_input(path, most_bytes).decode()
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 at byte {error.start + 1}") from None
+
+
+def json_value(text: str | bytes) -> Any:
+    """The value of a text of JSON; None if it is something else."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _check_regular(mode: int) -> None:

@@ -64,10 +64,6 @@ class Spans:
         return replace(self, bounds=np.maximum(self.bounds - 1, 0))
 
 
-Mask = npt.NDArray[np.bool_]
-"""Whether each token of a sample is trained, input and target together, shape (tokens,)."""
-
-
 class TrainedTokens:
     """Choice of the tokens of samples that are trained (the loss mask); here, not of the input."""
 
@@ -75,8 +71,8 @@ class TrainedTokens:
         """Spans of trained tokens among the used tokens of a sample; at least one."""
         return [(sample.input_tokens, sample.tokens)]
 
-    def mask(self, sample: Sample) -> Mask:
-        """Whether each used token of a sample is trained."""
+    def mask(self, sample: Sample) -> npt.NDArray[np.bool_]:
+        """Whether each used token of a sample is trained, shape (tokens,)."""
         mask = np.zeros(sample.tokens, np.bool_)
         for start, end in self.spans_in(sample):
             mask[start:end] = True
@@ -84,7 +80,7 @@ class TrainedTokens:
 
     def count(self, sample: Sample) -> int:
         """Number of trained tokens of a sample."""
-        return sample.target_tokens
+        return sum(end - start for start, end in self.spans_in(sample))
 
 
 class AllTokens(TrainedTokens):
@@ -92,9 +88,6 @@ class AllTokens(TrainedTokens):
 
     def spans_in(self, sample: Sample) -> list[Span]:
         return [(0, sample.tokens)]
-
-    def count(self, sample: Sample) -> int:
-        return sample.tokens
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,9 +114,6 @@ class MarkedTokens(TrainedTokens):
             for begin, to, n in parts
             if start < begin + n and begin < end
         ]
-
-    def count(self, sample: Sample) -> int:
-        return sum(end - start for start, end in self.spans_in(sample))
 
 
 TARGETS = TrainedTokens()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from dynapipe_hpc.data.dataset.dataset_header import DatasetHeader
@@ -99,19 +97,3 @@ def _is_same(header: DatasetHeader, of_model: FolderVocabulary) -> bool:
     if not of_model.ids or not header.vocabulary_sha256:
         return header.tokenizer_sha256 != BYTES_SHA256
     return header.vocabulary_sha256 == vocabulary_sha256(of_model.ids)
-
-
-def describe_library(dataset: Dataset) -> Iterator[str]:
-    """Yields a line per dataset made with a `transformers` that may tokenize differently."""
-    try:
-        here = version("transformers")
-    except PackageNotFoundError:
-        return
-    for file in dataset.files:
-        made_with = file.header.transformers
-        if made_with and made_with.split(".")[0] != here.split(".")[0]:
-            yield (
-                f"{file.path}: its tokens were made with transformers {made_with}, but {here} is "
-                "installed, with which the same text may become other tokens; preprocess and "
-                "generate with the same version"
-            )

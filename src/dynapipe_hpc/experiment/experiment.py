@@ -32,7 +32,7 @@ from dynapipe_hpc.data.lengths_file import (
 )
 from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.experiment.check_dataset import check_dataset, describe_library
+from dynapipe_hpc.experiment.check_dataset import check_dataset
 from dynapipe_hpc.experiment.config import EvaluationConfig, ExperimentConfig, any_placement
 from dynapipe_hpc.planner.batch.row_length import RowLengths, rows_of_tokens
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
@@ -229,7 +229,6 @@ class Experiment:
             of_each = mixture.describe(n_samples * n_iterations // n_counted)
             lines += [f"in {about}{n_iterations:,} iterations, {line}" for line in of_each]
         if self.config.data.lengths is None:
-            lines += describe_library(self.dataset)
             lines += describe_long(self.dataset, self.config.data)
         return lines
 

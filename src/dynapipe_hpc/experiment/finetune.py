@@ -5,7 +5,6 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
-from shutil import rmtree
 from tempfile import TemporaryDirectory
 
 import tomli_w
@@ -16,7 +15,6 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.text.preprocess import PreprocessOptions
 from dynapipe_hpc.data.text.recipe import Recipe, format_of_sources, recipe_of
 from dynapipe_hpc.data.text.records import PAIR_FIELDS
-from dynapipe_hpc.data.text.shard import shard_folder
 from dynapipe_hpc.data.text.tokenizer_files import read_tokenizer
 from dynapipe_hpc.data.text.tokenizers import load_tokenizer
 from dynapipe_hpc.experiment.checks import check_torch
@@ -33,7 +31,7 @@ from dynapipe_hpc.report.records import duration
 from dynapipe_hpc.report.run_folder import RunFolder
 from dynapipe_hpc.training.huggingface.origin import find_origin
 
-OnProgress = Callable[[float], None]
+OnProgress = Callable[[float | None], None]
 ProgressOf = Callable[[str], AbstractContextManager[OnProgress]]
 WRONG_INPUT = 2
 _LEAST = """\
@@ -132,7 +130,7 @@ def finetune(job: Job, wish: Finetune, progress_of: ProgressOf) -> int:
                     wish.data,
                     recipe,
                     options=PreprocessOptions(False, False, 0),
-                    on_share=on_share,
+                    on_progress=lambda share, _: on_share(share),
                 )
         if is_new:
             job.on_first(lambda: propose(proposal, wish.config))
@@ -159,7 +157,7 @@ def finetune(job: Job, wish: Finetune, progress_of: ProgressOf) -> int:
 
 def _check_places(wish: Finetune) -> None:
     """Refuses a folder that holds something else."""
-    known = {"data.h5", "data.h5.shards", "config.toml", "costs.h5", "run"}
+    known = {"data.h5", "config.toml", "costs.h5", "run"}
     try:
         names = {path.name for path in wish.output.iterdir() if not path.name.startswith(".")}
     except FileNotFoundError:
@@ -210,7 +208,7 @@ def _recipe(wish: Finetune) -> Recipe:
     for source in wish.sources:
         if not source.is_file():
             raise InputError(f"{source}: no such file; name files of chats or of other text")
-    files = read_tokenizer([wish.model])
+    files = read_tokenizer(wish.model)
     if record_format.needs_template and not (files and files.templates):
         raise InputError(
             f"{wish.model}: has no chat template, which chats need; name a model that has one, or "
@@ -225,7 +223,6 @@ def _nothing_left(job: Job, output: Path) -> Iterator[None]:
         yield
     except SystemExit as end:
         if job.is_first and end.code == WRONG_INPUT and not (output / "data.h5").exists():
-            rmtree(shard_folder(output / "data.h5"), ignore_errors=True)
             with suppress(OSError):
                 output.rmdir()
         raise

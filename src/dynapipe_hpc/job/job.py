@@ -346,36 +346,3 @@ def open_job() -> Iterator[Job]:
         raise
     except BaseException as error:
         job.ending.end(error)
-
-
-class _EndsEarly(Exception):  # noqa: N818 - not this rank's error
-    """Another rank failed, and reports the error itself; or a rank was asked to stop."""
-
-
-@contextmanager
-def fail_early(job: Job) -> Iterator[Callable[[], None]]:
-    """Ends the block on all ranks soon after an error for the user on one of them.
-
-    Used inside `Job.fail_together`, where failed ranks would wait for those that still work. Called
-    by all ranks together. From time to time the block calls the function that it gets. That ends it
-    if another rank failed or any was asked to stop, which the caller has to handle after the block.
-    """
-    peers = job.comm.Dup()
-
-    def check() -> None:
-        if job.stop.asked or peers.iprobe():
-            raise _EndsEarly
-
-    def tell() -> None:
-        for rank in range(job.size):
-            if rank != job.rank:
-                peers.send(None, rank)  # so small that the send does not block
-
-    try:
-        yield check
-    except _EndsEarly:
-        if job.stop.asked:
-            tell()
-    except (InputError, RunError, OSError):
-        tell()
-        raise

@@ -10,7 +10,6 @@ from torch import Tensor
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.data.text.recipe import prompt_tokens
-from dynapipe_hpc.data.text.vocabulary import MODEL_FILE
 from dynapipe_hpc.models.batch import Batch
 from dynapipe_hpc.models.documents import Documents, SlicedRow
 from dynapipe_hpc.models.family import StageOfFamily
@@ -46,8 +45,6 @@ def logits_of(
 def _batch_of(tokens: Sequence[int]) -> Batch:
     return Batch((1, len(tokens)), tokens=torch.tensor([tokens]))
 
-
-_OLDER = ("vocab.json", "merges.txt")
 
 Choose = Callable[[Tensor], int]
 """Function that chooses a token id from the logits of all ids."""
@@ -85,7 +82,7 @@ def generate(
     n_tokens: int,
     sampling: Sampling,
     *,
-    tokenizer_files: Sequence[Path] = (),
+    tokenizer_path: Path | None = None,
     chat: bool = False,
 ) -> str:
     """Text that a model writes after a prompt, or with `chat` as the assistant's answer to it."""
@@ -95,8 +92,9 @@ def generate(
             f"{path}: holds adapters of another model; export them with --base, and name the export"
         )
     folder = origin.small_files
-    files = tokenizer_files or _tokenizer_files(path, folder)
-    tokenizer, tokens = prompt_tokens(prompt, files, chat=chat)
+    if (tokenizer_path := tokenizer_path or folder) is None:
+        raise InputError(f"{path}: has no tokenizer files; name them: --tokenizer PATH")
+    tokenizer, tokens = prompt_tokens(prompt, tokenizer_path, chat=chat)
     if origin.shape.has_target_rows:
         ends = [] if tokenizer.input_end_id is None else [tokenizer.input_end_id]
         source, tokens = [*tokens, *ends], []
@@ -139,11 +137,3 @@ def continued(
     while (token := choose(logits_of(stage, read, source, kv_cache)[-1])) not in end_ids:
         yield token
         read = [*read, token] if kv_cache is None else [token]
-
-
-def _tokenizer_files(path: Path, folder: Path | None) -> list[Path]:
-    if folder and (folder / MODEL_FILE).exists():
-        return [folder]
-    if folder and all((folder / name).exists() for name in _OLDER):
-        return [folder / name for name in _OLDER]
-    raise InputError(f"{path}: has no tokenizer files; name them: --tokenizer FILE")

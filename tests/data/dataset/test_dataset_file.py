@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from tests.examples.tokenized import Tokenized, header, with_array, with_header, write_samples
 
 from dynapipe_hpc.data.dataset.dataset_file import DamagedSampleError, DatasetFile, verify_dataset
-from dynapipe_hpc.data.dataset.dataset_header import DatasetHeader
-from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter, creating, join_datasets
+from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter, creating
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.data.token_block import TokenBlock
@@ -57,11 +56,7 @@ def test_what_was_written_is_read(
             writer.append(TokenBlock.from_samples(block, 10))
     written = [sample for block in blocks for sample in block]
     assert samples_of(folder / "x.h5") == written
-    parts = [write_samples(folder / f"{k}.h5", block) for k, block in enumerate(blocks)]
-    if written:
-        assert join_datasets(folder / "joined.h5", header(), parts) == len(written)
-        assert samples_of(folder / "joined.h5") == written
-        assert verify_dataset(folder / "joined.h5") == verify_dataset(folder / "x.h5")
+    verify_dataset(folder / "x.h5")
 
 
 def test_the_file_is_as_its_page_says(tmp_path: Path) -> None:
@@ -151,18 +146,6 @@ def test_a_token_beyond_the_vocabulary_is_named(tmp_path: Path) -> None:
             dataset.read(Sample(1, 1, 1))
 
 
-def test_parts_must_have_samples_and_one_tokenizer(tmp_path: Path) -> None:
-    part, empty = write_samples(tmp_path / "0.h5"), write_samples(tmp_path / "1.h5", [])
-    other = DatasetHeader("letters", "cd" * 32, 10, 9, 9)
-    for parts, of_all, message in (
-        ([part], other, r"0\.h5: has tokenizer_sha256 = abab.*digits\), not .*letters\)"),
-        ([empty, empty], header(), r"a\.jsonl, b\.jsonl: no sample to write"),
-    ):
-        with pytest.raises(InputError, match=message):
-            join_datasets(tmp_path / "x.h5", of_all, parts)
-        assert not (tmp_path / "x.h5").exists()
-
-
 def changed(name: str, index: int, value: int) -> Change:
     def change(path: Path) -> None:
         with h5py.File(path, "a") as file:
@@ -245,24 +228,3 @@ def test_a_damaged_dataset_is_refused(
     path = with_array(write_samples(tmp_path / "x.h5", spans=SPANS), name, values)
     with pytest.raises(InputError, match=rf"x\.h5: damaged dataset: {message}.*make it again"):
         DatasetFile(path)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (Path.unlink, "cannot be read: No such file"),
-        (lambda part: os.truncate(part, 1000), "is shorter than expected"),
-    ],
-)
-def test_a_part_that_changes_while_it_is_joined_is_named(
-    tmp_path: Path, change: Change, message: str
-) -> None:
-    part, joined = write_samples(tmp_path / "part.h5"), tmp_path / "joined.h5"
-    with (
-        pytest.raises(InputError, match=f"part.h5: {message}"),
-        DatasetWriter.create(joined, header()) as writer,
-        DatasetFile(part) as dataset,
-    ):
-        writer.append_dataset(dataset)
-        change(part)
-    assert not joined.exists()

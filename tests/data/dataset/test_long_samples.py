@@ -1,7 +1,6 @@
 """Samples longer than data.max_tokens, preference pairs, and descriptions of datasets."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -11,7 +10,6 @@ from tests.examples.tokenized import (
     PAIRS,
     Tokenized,
     TokenPair,
-    header,
     sampler_of,
     with_array,
     write_pairs,
@@ -27,7 +25,6 @@ from dynapipe_hpc.data.dataset.dataset_file import (
     JoinedDatasets,
     verify_dataset,
 )
-from dynapipe_hpc.data.dataset.dataset_writer import join_datasets
 from dynapipe_hpc.data.dataset.long_samples import (
     OPENING_TOKENS,
     UsedTokens,
@@ -160,9 +157,8 @@ def config_of_pairs(max_tokens: int, choice: LongSamples = "cut_input") -> DataC
     )
 
 
-def test_parts_and_mixtures_read_both_answers(tmp_path: Path) -> None:
-    parts = [write_pairs(tmp_path / f"{k}", part) for k, part in enumerate([PAIRS[:1], PAIRS])]
-    join_datasets(tmp_path / "x.h5", replace(header(), has_pairs=True), parts)
+def test_mixtures_read_both_answers(tmp_path: Path) -> None:
+    write_pairs(tmp_path / "x.h5", [PAIRS[0], *PAIRS])
     with DatasetFile(tmp_path / "x.h5") as dataset:
         assert dataset.rejected_lengths.tolist() == [3, 3, 1, 2]
         assert dataset.read(Sample(3, 0, 1, 0, 2)).rejected.tolist() == [1, 9]

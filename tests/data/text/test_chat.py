@@ -19,7 +19,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.text.chat_template import ChatTemplate, Rendered
 from dynapipe_hpc.data.text.chat_turns import Turns, turn_samples
 from dynapipe_hpc.data.text.conversation import Conversation
-from dynapipe_hpc.data.text.open_lines import Lines, TextPart
+from dynapipe_hpc.data.text.open_lines import Lines
 from dynapipe_hpc.data.text.preprocess import PreprocessOptions, preprocess
 from dynapipe_hpc.data.text.recipe import Recipe, recipe_of
 from dynapipe_hpc.data.text.record_fields import RecordFormat
@@ -100,14 +100,14 @@ def conversations(n: int) -> list[list[Message]]:
 
 
 def recipe_in(folder: Path) -> Recipe:
-    files = read_tokenizer([folder])
+    files = read_tokenizer(folder)
     return recipe_of(load_tokenizer(files), files, RecordFormat.MESSAGES)
 
 
 def samples_of(
     template: ChatTemplate, conversation: Conversation, turns: Turns = Turns.EACH
 ) -> list[Rendered]:
-    return turn_samples(conversation, template.apply(conversation), turns).samples
+    return turn_samples(conversation, template.apply(conversation), turns)
 
 
 def marks(length: int, spans: Sequence[Span]) -> list[int]:
@@ -164,7 +164,7 @@ WITHOUT_MARKS = {
 
 @pytest.mark.parametrize("name", WITHOUT_MARKS)
 def test_without_marks_the_assistant_is_found_by_what_a_turn_adds(name: str) -> None:
-    tokens = (("bos_token", "<s>"), ("eos_token", "</s>"))
+    tokens = {"bos_token": "<s>", "eos_token": "</s>"}
     marked, plain = (
         ChatTemplate(name, source, tokens) for source in (TEMPLATES[name], WITHOUT_MARKS[name])
     )
@@ -195,7 +195,7 @@ def test_a_table_adds_no_fields_to_the_objects_of_a_row(tmp_path: Path) -> None:
 
 
 def line_of(record: object) -> Lines:
-    return Lines(TextPart(Path("in.jsonl")), 7, [json.dumps(record).encode()])
+    return Lines(Path("in.jsonl"), 7, [json.dumps(record).encode()])
 
 
 def test_pairs_become_messages_by_a_template_that_is_named(tmp_path: Path) -> None:
@@ -238,8 +238,8 @@ BAD = [
         r"special token <\|im_end\|>; --special-tok",
     ),
     (
-        {"messages": [{"role": "assistant", "content": "a"}], "tools": [{"name": "\ud800"}]},
-        "field 'tools' holds half of a surrogate pair",
+        {"messages": [{"role": "assistant", "content": "a\udfff"}]},
+        r"a text holds half of a surrogate pair, \\udfff",
     ),
     (
         {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": None}]},
@@ -274,7 +274,7 @@ def test_a_message_may_be_nested_as_deeply_as_json(tmp_path: Path) -> None:
     line = b'{"messages": [{"role": "assistant", "content": "a", "x": %s}]}' % (
         b"[" * 900 + b"]" * 900
     )
-    found = tokenize_lines(Lines(TextPart(Path("in.jsonl")), 7, [line]), recipe)
+    found = tokenize_lines(Lines(Path("in.jsonl"), 7, [line]), recipe)
     assert not found.bad
 
 

@@ -14,7 +14,7 @@ from tokenizers.models import WordLevel
 
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile, JoinedDatasets
-from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter, join_datasets
+from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter
 from dynapipe_hpc.data.text.chat_turns import Turns
 from dynapipe_hpc.data.text.preprocess import PreprocessOptions, preprocess
 from dynapipe_hpc.data.text.recipe import recipe_of
@@ -104,8 +104,6 @@ def test_a_turn_before_the_first_message_of_the_user_is_read_where_the_template_
     assert shown(record, NEEDS_A_USER, Turns.WHOLE) == [
         "<assistant>[hi</>]<user>a</><assistant>[b</>]"
     ]
-    [(note, n)] = tokenized([record], NEEDS_A_USER).notes.items()
-    assert (note[:20], n) == ("a turn is only read:", 1)
     alone = {"messages": record["messages"][:1]}
     assert re.search("t refuses the messages: .*no user", refusal(alone, NEEDS_A_USER))
 
@@ -113,12 +111,9 @@ def test_a_turn_before_the_first_message_of_the_user_is_read_where_the_template_
 def test_a_generation_prompt_that_begins_reasoning_is_no_part_of_a_turn_without() -> None:
     source = CHATML.replace("{{- '<assistant>' }}", "{{- '<assistant><think>' }}")
     for answer in ("b", "<b"):
-        made = tokenized([chat("a", answer)], source)
         assert shown(chat("a", answer), source) == [f"<user>a</><assistant>[{answer}</>]"]
-        assert made.notes == {"the model is asked with '<think>', but trained without it": 1}
     record = chat("a", "<think>1</think>b")
     assert shown(record, source) == ["<user>a</><assistant><think>[1</think>b</>]"]
-    assert not tokenized([record], source).notes
 
 
 MARKED = DROPS_REASONING.replace(
@@ -217,7 +212,7 @@ def end_tokens(
     folder: Path, template: str, records: Sequence[Record], turns: Turns = Turns.EACH
 ) -> list[str]:
     """Names of the tokens that a dataset records."""
-    files = read_tokenizer([folder_of(folder / "tokenizer", template)])
+    files = read_tokenizer(folder_of(folder / "tokenizer", template))
     recipe = recipe_of(load_tokenizer(files), files, RecordFormat.MESSAGES, turns=turns)
     (folder / "in.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records))
     out = folder / "out.h5"
@@ -260,9 +255,8 @@ def with_ends(path: Path, *ids: int) -> Path:
     return path
 
 
-def test_parts_and_mixtures_have_the_ends_of_all(tmp_path: Path) -> None:
-    parts = [with_ends(tmp_path / "0.h5", 7, 3), with_ends(tmp_path / "1.h5", 5)]
-    join_datasets(tmp_path / "x.h5", header(), parts)
+def test_blocks_and_mixtures_have_the_ends_of_all(tmp_path: Path) -> None:
+    with_ends(tmp_path / "x.h5", 7, 3, 5)
     pairs = write_samples(tmp_path / "pairs.h5")
     whole, other = DatasetFile(tmp_path / "x.h5"), DatasetFile(pairs)
     assert whole.header.turn_end_ids == (3, 5, 7)
@@ -328,7 +322,7 @@ def test_text_is_shown_with_the_tokenizer_that_made_it(
     )
     record = {"messages": [{"role": r, "content": c} for r, c in (("x", ""), ("assistant", "b"))]}
     (tmp_path / "in.jsonl").write_text(json.dumps(record))
-    files = read_tokenizer([tmp_path / "one"])
+    files = read_tokenizer(tmp_path / "one")
     messages = RecordFormat.MESSAGES
     recipe = recipe_of(load_tokenizer(files), files, messages, template=tmp_path / "t.jinja")
     output = tmp_path / "x.h5"

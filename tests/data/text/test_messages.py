@@ -276,10 +276,10 @@ def test_messages_of_a_prompt_are_read_and_those_of_a_completion_trained(tmp_pat
 def test_a_template_named_for_tools_is_for_records_with_tools() -> None:
     no_tools = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}"
     no_tools += "{% if add_generation_prompt %}<assistant>{% endif %}"
-    both = ChatTemplate("t", no_tools, named=(("tool_use", CHATML),))
+    both = ChatTemplate("t", no_tools, named={"tool_use": CHATML})
     assert shown(chat("a", "b"), both) == [f"{HEAD}[b</>]"]
     assert shown(chat("a", "b", tools=[TOOL]), both) == [f"{TOOLS_TEXT}{HEAD}[b</>]"]
-    no_default = ChatTemplate("t", "", named=(("rag", no_tools), ("tool_use", CHATML)))
+    no_default = ChatTemplate("t", "", named={"rag": no_tools, "tool_use": CHATML})
     assert shown(chat("a", "b", tools=[TOOL]), no_default) == [f"{TOOLS_TEXT}{HEAD}[b</>]"]
     words = "t has templates of the names rag, tool_use, but none is named default; name a file"
     assert re.search(words, refusal(chat("a", "b"), no_default))
@@ -408,7 +408,7 @@ TABLES = {
 
 @pytest.mark.parametrize("name", TABLES)
 def test_the_program_that_a_message_names_converts_a_table(name: str, tmp_path: Path) -> None:
-    (tmp_path / f"FILE{Path(name).suffix}").write_text(TABLES[name])
+    (tmp_path / "FILE").write_text(TABLES[name])
     with pytest.raises(InputError, match="is a table") as refused:
         check_first_line(Path(name), b"inputs,targets", RecordFormat.PAIRS, PAIR_FIELDS)
     program = re.search("python3 .*FILE.jsonl", str(refused.value))

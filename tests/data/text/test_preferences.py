@@ -13,7 +13,7 @@ from tests.examples.tokenized import sides_of
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.text.chat_template import ChatTemplate
-from dynapipe_hpc.data.text.open_lines import Lines, TextPart
+from dynapipe_hpc.data.text.open_lines import Lines
 from dynapipe_hpc.data.text.preprocess import PreprocessOptions, preprocess
 from dynapipe_hpc.data.text.recipe import Recipe, format_of_sources
 from dynapipe_hpc.data.text.record_fields import RecordFormat
@@ -41,7 +41,7 @@ def tokenized(
     tokenizer = Tokenizer() if chat is None else Tokenizer(start_id=None)
     recipe = Recipe(tokenizer, record_format, template=chat)
     lines = [json.dumps(record).encode()]
-    return tokenize_lines(Lines(TextPart(Path("in.jsonl")), 1, lines), recipe)
+    return tokenize_lines(Lines(Path("in.jsonl"), 1, lines), recipe)
 
 
 def shown(record: Record, record_format: RecordFormat, template: str | None = None) -> list[str]:

@@ -13,7 +13,7 @@ from tests.examples.chats import WORDS, folder_of
 from tests.examples.tokenized import sides_of
 
 from dynapipe_hpc.data.text.chat_turns import Turns
-from dynapipe_hpc.data.text.open_lines import Lines, TextPart
+from dynapipe_hpc.data.text.open_lines import Lines
 from dynapipe_hpc.data.text.recipe import Recipe, recipe_of
 from dynapipe_hpc.data.text.record_fields import RecordFormat
 from dynapipe_hpc.data.text.tokenize_lines import tokenize_lines
@@ -171,7 +171,7 @@ def _as_sharegpt(message: Fields) -> Fields:
 def samples(chat: Chat, recipe: Recipe) -> list[tuple[list[int], list[int]]]:
     """Ids of all samples of a record, and whether each is trained."""
     line = json.dumps(chat.record).encode()
-    made = tokenize_lines(Lines(TextPart(Path("in.jsonl")), 7, [line]), recipe)
+    made = tokenize_lines(Lines(Path("in.jsonl"), 7, [line]), recipe)
     assert not made.bad, (made.bad, chat.record)
     made_of = []
     for i, (inputs, targets) in enumerate(sides_of(made.block)):
@@ -194,7 +194,7 @@ def folder(path: Path, name: str) -> Path:
 def assert_equals_transformers(path: Path, name: str, n_chats: int) -> None:
     model = folder(path / "model", name)
     theirs = transformers.AutoTokenizer.from_pretrained(model)
-    files = read_tokenizer([model])
+    files = read_tokenizer(model)
     recipes = {
         turns: recipe_of(load_tokenizer(files), files, RecordFormat.MESSAGES, turns=turns)
         for turns in Turns

@@ -15,7 +15,7 @@ from tokenizers.models import BPE
 from tokenizers.normalizers import Prepend, Replace, Sequence
 from tokenizers.pre_tokenizers import ByteLevel
 
-from dynapipe_hpc.data.text.open_lines import Lines, TextPart
+from dynapipe_hpc.data.text.open_lines import Lines
 from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.record_fields import RecordFormat
 from dynapipe_hpc.data.text.tokenize_lines import tokenize_lines
@@ -48,7 +48,7 @@ def samples(
     record: object, tokenizer: Tokenizer, record_format: RecordFormat
 ) -> Iterator[list[int]]:
     """Tokens of the input, of the target and, of a preference pair, of the rejected answer."""
-    lines = Lines(TextPart(Path("in.jsonl")), 1, [json.dumps(record).encode()])
+    lines = Lines(Path("in.jsonl"), 1, [json.dumps(record).encode()])
     made = tokenize_lines(lines, Recipe(tokenizer, record_format))
     assert not made.bad
     [sides] = sides_of(made.block)
@@ -61,7 +61,7 @@ ANSWER = st.text("ab :", min_size=1, max_size=6)
 
 @given(inputs=TEXT, targets=ANSWER)
 def test_a_pair_is_split_as_one_text(file: Path, inputs: str, targets: str) -> None:
-    tokenizer = load_tokenizer(read_tokenizer([file]))
+    tokenizer = load_tokenizer(read_tokenizer(file))
     pair = {"inputs": inputs, "targets": targets}
     read, trained = samples(pair, tokenizer, RecordFormat.PAIRS)
     assert read + trained == [*whole(file, inputs + targets), END]
@@ -76,7 +76,7 @@ def test_answers_are_split_with_their_prompt(
 ) -> None:
     if chosen == rejected:
         return
-    tokenizer = load_tokenizer(read_tokenizer([file]))
+    tokenizer = load_tokenizer(read_tokenizer(file))
     pair = {"prompt": prompt, "chosen": chosen, "rejected": rejected}
     read, *answers = samples(pair, tokenizer, RecordFormat.PREFERENCES)
     for answer, text in zip(answers, (chosen, rejected), strict=True):
@@ -111,13 +111,13 @@ def test_tokens_of_text_pairs_are_those_of_trl(
         train_dataset=datasets.Dataset.from_list([pair]),
         processing_class=theirs,
     ).train_dataset
-    tokenizer = load_tokenizer(read_tokenizer([file]), special_tokens=True)
+    tokenizer = load_tokenizer(read_tokenizer(file), special_tokens=True)
     ours = list(samples(pair, tokenizer, RecordFormat.PREFERENCES))
     assert ours == [row[name] for name in ("prompt_ids", "chosen_ids", "rejected_ids")]
 
 
 def test_an_answer_that_ends_in_its_end_token_has_it_once(file: Path) -> None:
-    tokenizer = load_tokenizer(read_tokenizer([file]), special_tokens=True)
+    tokenizer = load_tokenizer(read_tokenizer(file), special_tokens=True)
     pair = {"inputs": "a</s>", "targets": "b</s>"}
     found = [pieces(ids) for ids in samples(pair, tokenizer, RecordFormat.PAIRS)]
     assert found == ["▁a</s>", "▁b</s>"]
@@ -138,39 +138,10 @@ def test_an_answer_without_tokens_ends_although_its_prompt_does(file: Path, tmp_
     model = tokenizers.Tokenizer.from_file(str(file))
     model.normalizer = Replace("b", "")
     model.save(str(tmp_path / "t.json"))
-    tokenizer = load_tokenizer(read_tokenizer([tmp_path / "t.json"]), special_tokens=True)
+    tokenizer = load_tokenizer(read_tokenizer(tmp_path / "t.json"), special_tokens=True)
     pair = {"inputs": "a</s>", "targets": "b"}
     found = [pieces(ids) for ids in samples(pair, tokenizer, RecordFormat.PAIRS)]
     assert found == ["a</s>", "</s>"]
-
-
-@pytest.mark.parametrize(
-    ("record", "record_format"),
-    [
-        ({"inputs": "a<s>", "targets": "b"}, RecordFormat.PAIRS),
-        ({"text": "b</s>"}, RecordFormat.TEXT),
-        ({"prompt": "a", "chosen": "b", "rejected": "a</s><s>"}, RecordFormat.PREFERENCES),
-    ],
-)
-def test_records_that_spell_a_special_token_are_counted(
-    file: Path, record: dict[str, str], record_format: RecordFormat
-) -> None:
-    plain = {name: value.replace("s>", "") for name, value in record.items()}
-    lines = [json.dumps(each).encode() for each in (record, plain, record)]
-    of_option = [
-        tokenize_lines(
-            Lines(TextPart(Path("in.jsonl")), 1, lines), Recipe(tokenizer, record_format)
-        )
-        for tokenizer in (
-            load_tokenizer(read_tokenizer([file]), special_tokens=special_tokens)
-            for special_tokens in (False, True)
-        )
-    ]
-    [(note, n_records)] = of_option[0].notes.items()
-    assert (n_records, of_option[1].notes) == (2, {})
-    assert (
-        note == "a special token is spelled, and stays text; --special-tokens makes it that token"
-    )
 
 
 @pytest.mark.parametrize("text", ["  ab", " "])
@@ -181,7 +152,7 @@ def test_a_text_alone_is_all_trained(tmp_path: Path, text: str) -> None:
     model.pre_tokenizer = ByteLevel(add_prefix_space=False)
     model.post_processor = processors.ByteLevel(trim_offsets=True)
     model.save(str(tmp_path / "t.json"))
-    tokenizer = load_tokenizer(read_tokenizer([tmp_path / "t.json"]))
+    tokenizer = load_tokenizer(read_tokenizer(tmp_path / "t.json"))
     read, trained = samples({"text": text}, tokenizer, RecordFormat.TEXT)
     assert (read, trained) == ([], [*(" ab".index(letter) for letter in text), 3])
 

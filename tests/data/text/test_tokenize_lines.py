@@ -1,5 +1,6 @@
 """Lines become samples, in parts and by a pool of processes."""
 
+import io
 import json
 import os
 import signal
@@ -17,15 +18,11 @@ from hypothesis import strategies as st
 from tests.examples.tokenized import sides_of
 from tests.jobs.command_line import run_command, run_python
 
-from dynapipe_hpc.data.errors import InputError, RunError
-from dynapipe_hpc.data.text.chat_template import ChatTemplate
-from dynapipe_hpc.data.text.chat_turns import Turns
-from dynapipe_hpc.data.text.open_lines import Lines, TextPart, cut, read_blocks
+from dynapipe_hpc.data.errors import RunError
+from dynapipe_hpc.data.text import open_lines
+from dynapipe_hpc.data.text.open_lines import Lines, read_blocks
 from dynapipe_hpc.data.text.preprocess import PreprocessOptions, preprocess
 from dynapipe_hpc.data.text.recipe import Recipe
-from dynapipe_hpc.data.text.record_fields import RecordFormat
-from dynapipe_hpc.data.text.records import PairFields
-from dynapipe_hpc.data.text.shard import MIN_PART_BYTES, Shard, lay_out_shards, share_out
 from dynapipe_hpc.data.text.tokenize_lines import open_pool, tokenize_lines
 from dynapipe_hpc.data.text.tokenizers import Marked, Tokenizer
 
@@ -33,7 +30,7 @@ GOOD = json.dumps({"inputs": "hi", "targets": "hé", "task": "greet"}, ensure_as
 
 
 def lines(*content: bytes) -> Lines:
-    return Lines(TextPart(Path("in.jsonl")), 41, [line + b"\n" for line in content])
+    return Lines(Path("in.jsonl"), 41, [line + b"\n" for line in content])
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +56,7 @@ def test_a_bad_line_is_named_and_left_out() -> None:
     assert found.n_bytes == 2 * len(GOOD) + len(bad) + 3
 
 
-LINES = Lines(TextPart(Path("a.jsonl")), 1, [b'{"inputs": "a", "targets": "b"}\n'])
+LINES = Lines(Path("a.jsonl"), 1, [b'{"inputs": "a", "targets": "b"}\n'])
 
 
 class DyingTokenizer(Tokenizer):
@@ -75,7 +72,7 @@ class DyingTokenizer(Tokenizer):
 
 @pytest.mark.parametrize("n_workers", [1, 2])
 def test_blocks_are_tokenized_in_their_order(n_workers: int) -> None:
-    blocks = [Lines(LINES.part, 1, LINES.lines * n) for n in range(1, 12)]
+    blocks = [Lines(LINES.path, 1, LINES.lines * n) for n in range(1, 12)]
     with open_pool(Recipe(Tokenizer()), n_workers) as pool:
         found = [len(tokenized.block.tasks) for tokenized in pool(blocks)]
     assert found == list(range(1, 12))
@@ -142,28 +139,20 @@ def test_a_long_path_of_temporary_files_is_no_obstacle(tmp_path: Path) -> None:
         assert "1 samples" in ended.stdout
 
 
-def lines_of(part: TextPart) -> list[bytes]:
-    return [line for block in read_blocks(part) for line in block.lines]
-
-
-@given(
-    text=st.lists(st.sampled_from([b"a", b"bb", b"\n", b"\r"])).map(b"".join),
-    part_bytes=st.integers(1, 9),
-)
-def test_every_line_is_in_one_part_and_keeps_its_number(
-    tmp_path_factory: pytest.TempPathFactory, text: bytes, part_bytes: int
+@given(text=st.lists(st.sampled_from([b"a", b"bb", b"\n", b"\r"])).map(b"".join))
+def test_every_line_is_in_one_block_and_keeps_its_number(
+    tmp_path_factory: pytest.TempPathFactory, text: bytes
 ) -> None:
-    path = tmp_path_factory.mktemp("parts") / "x.jsonl"
+    path = tmp_path_factory.mktemp("blocks") / "x.jsonl"
     path.write_bytes(text)
-    lines = lines_of(TextPart(path))
-    assert b"".join(lines) == text
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(open_lines, "BLOCK_BYTES", 4)
+        blocks = list(read_blocks(path))
     found: list[bytes] = []
-    for part in cut(path, len(text), part_bytes):
-        own = lines_of(part)
-        if own:
-            assert part.lines_before() == len(found)
-        found += own
-    assert found == lines
+    for block in blocks:
+        assert block.first == len(found) + 1
+        found += block.lines
+    assert found == io.BytesIO(text).readlines()
 
 
 BYTES = Recipe(Tokenizer())
@@ -186,89 +175,3 @@ def test_what_a_killed_job_left_of_the_dataset_is_removed(tmp_path: Path) -> Non
     os.utime(left, (0, 0))
     preprocess([source], tmp_path / "x.h5", BYTES, ONE)
     assert set(tmp_path.iterdir()) == {source, tmp_path / "x.h5"}
-
-
-def test_shards_of_the_output_are_not_left_behind(tmp_path: Path) -> None:
-    source = write_lines(tmp_path / "a.jsonl", 3)
-    (tmp_path / "x.h5.shards").mkdir()
-    with pytest.raises(InputError, match=r"x\.h5\.shards: holds parts of .*mpiexec -n 1"):
-        preprocess([source], tmp_path / "x.h5", BYTES, ONE)
-
-
-TOKEN = (("bos_token", "<s>"),)
-
-
-def sparse_file(path: Path, n_bytes: int) -> Path:
-    path.touch()
-    os.truncate(path, n_bytes)
-    return path
-
-
-def names(*sources: Path, recipe: Recipe = BYTES, skip_bad: bool = False) -> list[str]:
-    return [shard.name for shard in lay_out_shards(sources, recipe, skip_bad)]
-
-
-def test_small_files_are_a_shard_each_and_large_ones_several(tmp_path: Path) -> None:
-    small = sparse_file(tmp_path / "a", 10)
-    empty = sparse_file(tmp_path / "b", 0)
-    large = sparse_file(tmp_path / "c", 2 * MIN_PART_BYTES + 1)
-    shards = lay_out_shards([small, empty, large], BYTES, skip_bad=False)
-    assert [shard.part.path.name for shard in shards] == ["a", "b", "c", "c", "c"]
-    assert [shard.part.start for shard in shards[2:]] == [
-        0,
-        *(shard.part.end for shard in shards[2:-1]),
-    ]
-    assert sum(shard.n_bytes for shard in shards) == 10 + 2 * MIN_PART_BYTES + 1
-
-
-def test_a_shard_keeps_its_name_while_nothing_changes(tmp_path: Path) -> None:
-    a, b = sparse_file(tmp_path / "a", 10), sparse_file(tmp_path / "b", 10)
-    assert names(a, b) == names(a, b)
-    assert names(b, a) == names(a, b)[::-1]
-    assert names(a, a) == names(a) * 2
-
-
-def test_a_shard_of_anything_else_has_another_name(tmp_path: Path) -> None:
-    a, b = sparse_file(tmp_path / "a", 10), sparse_file(tmp_path / "b", 10)
-    found = names(a) + names(b)
-    found += names(a, recipe=Recipe(Tokenizer(sha256="other"))) + names(a, skip_bad=True)
-    found += names(a, recipe=Recipe(Tokenizer(start_id=None)))
-    found += names(a, recipe=Recipe(Tokenizer(), RecordFormat.TEXT))
-    found += names(a, recipe=Recipe(Tokenizer(), fields=PairFields("x")))
-    found += names(a, recipe=Recipe(Tokenizer(input_end_id=1)))
-    for template in (ChatTemplate("t", "a"), ChatTemplate("t", "b"), ChatTemplate("t", "b", TOKEN)):
-        found += names(a, recipe=Recipe(Tokenizer(), template=template))
-    template = ChatTemplate("t", "a", named=(("tool_use", "b"),))
-    found += names(a, recipe=Recipe(Tokenizer(), template=template))
-    found += names(a, recipe=Recipe(Tokenizer(), template=template, turns=Turns.LAST))
-    os.utime(a, (1, 1))
-    found += names(a)
-    os.truncate(a, 11)
-    os.utime(a, (1, 1))
-    found += names(a)
-    assert len(set(found)) == len(found)
-
-
-def test_a_text_that_grows_is_noticed(tmp_path: Path) -> None:
-    [shard] = lay_out_shards([sparse_file(tmp_path / "a", 10)], BYTES, skip_bad=False)
-    shard.check_source()
-    os.truncate(tmp_path / "a", 20)
-    with pytest.raises(InputError, match="changed while it was read; start again when it is"):
-        shard.check_source()
-
-
-def test_a_pipe_cannot_be_shared(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "a")
-    with pytest.raises(InputError, match=r"not a regular file.*without mpiexec or srun"):
-        names(tmp_path / "a")
-
-
-@given(sizes=st.lists(st.integers(0, 50), max_size=12), n_ranks=st.integers(1, 5))
-def test_ranks_have_about_the_same_to_do(sizes: list[int], n_ranks: int) -> None:
-    shards = [Shard(TextPart(Path("x")), n, (n, 0), str(i)) for i, n in enumerate(sizes)]
-    shares = share_out(shards, n_ranks)
-    assert len(shares) == n_ranks
-    assert sorted(s.name for share in shares for s in share) == sorted(s.name for s in shards)
-    loads = [sum(shard.n_bytes for shard in share) for share in shares]
-    # Whoever got the last shard had the least before.
-    assert max(loads) - min(loads) <= max(sizes, default=0)

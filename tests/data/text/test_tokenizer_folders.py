@@ -137,7 +137,7 @@ def folder_of(path: Path, kind: str, addition: str) -> Path:
 
 
 def load(path: Path) -> Tokenizer:
-    return load_tokenizer(read_tokenizer([path]), end_token="</s>")  # noqa: S106
+    return load_tokenizer(read_tokenizer(path), end_token="</s>")  # noqa: S106
 
 
 @pytest.mark.parametrize(("kind", "addition"), list(product(KINDS, ADDITIONS)))
@@ -287,7 +287,7 @@ def test_a_tokenizer_that_ends_text_may_be_that_of_a_decoder(
 
 
 def templates_in(folder: Path) -> dict[str, str]:
-    files = read_tokenizer([folder])
+    files = read_tokenizer(folder)
     assert files is not None
     return dict(files.templates)
 
@@ -329,7 +329,7 @@ def test_a_template_sees_the_tokens_that_transformers_names(
     (folder / "tokenizer_config.json").write_text(
         json.dumps({**of_all, "chat_template": template, **config})
     )
-    files = read_tokenizer([folder])
+    files = read_tokenizer(folder)
     recipe = recipe_of(load_tokenizer(files), files, RecordFormat.MESSAGES)
     theirs = transformers.AutoTokenizer.from_pretrained(folder)
     chat = [{"role": "user", "content": "x"}]

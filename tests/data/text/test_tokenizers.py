@@ -1,6 +1,6 @@
 import json
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,8 @@ def word_level(path: Path, *words: str) -> Path:
     return path
 
 
-def load(paths: Sequence[Path], end_token: str | None = None, **options: Any) -> Tokenizer:
-    return load_tokenizer(read_tokenizer(paths), end_token, **options)
+def load(path: Path | None, end_token: str | None = None, **options: Any) -> Tokenizer:
+    return load_tokenizer(read_tokenizer(path), end_token, **options)
 
 
 def encode(tokenizer: Tokenizer, *texts: str) -> list[list[int]]:
@@ -37,15 +37,15 @@ def encode(tokenizer: Tokenizer, *texts: str) -> list[list[int]]:
 
 
 def test_a_tokenizer_file_neither_truncates_nor_pads(tmp_path: Path) -> None:
-    tokenizer = load([word_level(tmp_path / "t.json", "?", "a", "b", "</s>")])
+    tokenizer = load(word_level(tmp_path / "t.json", "?", "a", "b", "</s>"))
     assert encode(tokenizer, "a b a b", "", "c") == [[1, 2, 1, 2], [], [0]]
     assert (tokenizer.vocab_size, tokenizer.eos_id) == (4, 3)
 
 
 def test_the_likeliest_end_token_is_taken(tmp_path: Path) -> None:
     path = word_level(tmp_path / "t.json", "?", "[SEP]", "<|endoftext|>", "stop")
-    assert load([path]).eos_id == 2
-    assert load([path], end_token="stop").eos_id == 3  # noqa: S106 (not a password)
+    assert load(path).eos_id == 2
+    assert load(path, end_token="stop").eos_id == 3  # noqa: S106 (not a password)
 
 
 PAD, EOS, BOS = 1, 2, 3
@@ -71,22 +71,22 @@ def test_a_tokenizer_says_what_comes_before_samples_and_after_inputs(
         tokens = [("</s>", EOS), ("<s>", BOS)]
         model.post_processor = TemplateProcessing(single=added, special_tokens=tokens)
     model.save(str(path))
-    found = load([path])
+    found = load(path)
     assert (found.start_id, found.input_end_id) == expected
     assert encode(found, "a", "") == [[4], []]
-    named = load([path], start_token="a", input_end_token="<s>")  # noqa: S106 (tokens)
+    named = load(path, start_token="a", input_end_token="<s>")  # noqa: S106 (tokens)
     assert (named.start_id, named.input_end_id) == (4, BOS)
-    none = load([path], start_token="none", input_end_token="none")  # noqa: S106
+    none = load(path, start_token="none", input_end_token="none")  # noqa: S106
     assert (none.start_id, none.input_end_id) == (None, None)
 
 
 def test_a_start_token_that_is_not_there_is_named(tmp_path: Path) -> None:
     path = word_level(tmp_path / "t.json", "?", "</s>")
     with pytest.raises(InputError, match=r"--start <s>: t.json has no such token; for none write"):
-        load([path], start_token="<s>")  # noqa: S106 (not a password)
+        load(path, start_token="<s>")  # noqa: S106 (not a password)
     with pytest.raises(InputError, match="--inputs-end a: the byte tokenizer has no such token"):
-        load([], input_end_token="a")  # noqa: S106 (not a password)
-    assert load([], start_token="none").start_id is None  # noqa: S106
+        load(None, input_end_token="a")  # noqa: S106 (not a password)
+    assert load(None, start_token="none").start_id is None  # noqa: S106
 
 
 VOCABULARY = {**{letter: n for n, letter in enumerate("</s>abu")}, "</s>": 7, "<u>": 8}
@@ -98,46 +98,39 @@ def special(text: str, number: int, *, is_special: bool = True) -> dict[str, obj
     return {"id": number, "content": text, "special": is_special, **dict.fromkeys(flags, False)}
 
 
-def as_one_file(folder: Path, *added: dict[str, object]) -> list[Path]:
+def as_one_file(folder: Path, *added: dict[str, object]) -> Path:
     model = {"type": "BPE", "vocab": VOCABULARY, "merges": []}
     content = {"version": "1.0", "added_tokens": added, "model": model}
     (folder / "tokenizer.json").write_text(json.dumps(content))
-    return [folder / "tokenizer.json"]
+    return folder / "tokenizer.json"
 
 
-def as_two_files(folder: Path) -> list[Path]:
-    (folder / "vocab.json").write_text(json.dumps(VOCABULARY))
-    (folder / "merges.txt").write_text(MERGES)
-    return [folder / "vocab.json", folder / "merges.txt"]
-
-
-FORMS: dict[str, Callable[[Path], list[Path]]] = {
+FORMS: dict[str, Callable[[Path], Path]] = {
     "one file": lambda folder: as_one_file(folder, special("</s>", 7)),
     "one file, where it is an ordinary word": lambda folder: as_one_file(
         folder, special("</s>", 7, is_special=False)
     ),
     "one file, where it is a piece": as_one_file,
-    "two files": as_two_files,
 }
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_text_makes_the_end_of_text_only_if_asked(tmp_path: Path, form: str) -> None:
-    paths = FORMS[form](tmp_path)
+    path = FORMS[form](tmp_path)
     plain = [VOCABULARY[letter] for letter in "a</s>b"]
-    for tokenizer in (load(paths), pickle.loads(pickle.dumps(load(paths)))):  # noqa: S301
+    for tokenizer in (load(path), pickle.loads(pickle.dumps(load(path)))):  # noqa: S301
         assert tokenizer.encode(["a</s>b"]) == [plain]
         assert (tokenizer.eos_id, tokenizer.special_tokens) == (7, False)
-    asked = load(paths, special_tokens=True)
+    asked = load(path, special_tokens=True)
     assert asked.encode(["a</s>b"]) == [[VOCABULARY["a"], 7, VOCABULARY["b"]]]
     assert asked.special_tokens
 
 
 def test_answers_make_the_end_of_text_only_if_asked(tmp_path: Path) -> None:
-    paths = FORMS["one file"](tmp_path)
+    path = FORMS["one file"](tmp_path)
     plain = [VOCABULARY[letter] for letter in "ba</s>b"]
-    assert encode_answers([("b", "a</s>b")], load(paths)) == [([*plain, 7], [(1, len(plain) + 1)])]
-    asked = load(paths, special_tokens=True)
+    assert encode_answers([("b", "a</s>b")], load(path)) == [([*plain, 7], [(1, len(plain) + 1)])]
+    asked = load(path, special_tokens=True)
     assert encode_answers([("b", "a</s>b")], asked) == [([5, 4, 7, 5, 7], [(1, 5)])]
 
 
@@ -173,7 +166,7 @@ def test_all_tokens_of_a_character_are_marked(
     kind: str, parts: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     write, n_tokens = KINDS[kind]
-    tokenizer = load([write(tmp_path_factory.mktemp("t") / "t.json")])
+    tokenizer = load(write(tmp_path_factory.mktemp("t") / "t.json"))
     texts = ["".join(parts[:k]) for k in range(len(parts) + 1)]
     filled = [(one, other) for one, other in pairwise(texts) if one != other]
     spans = [(len(one), len(other)) for one, other in filled]
@@ -203,7 +196,7 @@ def write_tokenizer(folder: Path, kind: str, *added: str) -> Path:
 @pytest.mark.parametrize("kind", MODELS)
 def test_tokens_are_those_that_datasets_are_made_of(kind: str, tmp_path: Path) -> None:
     folder = write_tokenizer(tmp_path / "model", kind, "<|new|>")
-    found, tokenizer = read_vocabulary(folder), load_tokenizer(read_tokenizer([folder]))
+    found, tokenizer = read_vocabulary(folder), load_tokenizer(read_tokenizer(folder))
     assert found is not None
     assert found.ids["<|new|>"] == tokenizer.vocab_size - 1
     assert found.sha256 == tokenizer.sha256

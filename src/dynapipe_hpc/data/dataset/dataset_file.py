@@ -73,8 +73,7 @@ class DatasetFile:
     n tokens is one of n - 1 with a start token of its own. `has_pairs`: Whether the samples are
     preference pairs, whose target is the chosen answer. `task_ids`: Task id of every sample, shape
     (n_samples,). `crcs`: Checksum of every sample as it was written, see `crc_of`, shape
-    (n_samples,). `places`: Position of the tokens of each part in the file, and their size, in
-    bytes.
+    (n_samples,). `places`: Position of the tokens of each part in the file, in bytes.
     """
 
     def __init__(self, path: Path) -> None:
@@ -110,7 +109,7 @@ class DatasetFile:
         self.task_names = header.task_names
         arrays = {name: _array(file, name, of) for name, of in arrays_of(self.header).items()}
         tokens = [arrays[f"{part}/tokens"] for part in parts_of(self.header)]
-        self.places = [(array.id.get_offset() or 0, array.nbytes) for array in tokens]
+        self.places = [array.id.get_offset() or 0 for array in tokens]
         self.task_ids: npt.NDArray[np.int32] = arrays["task_ids"][...]
         self.crcs: npt.NDArray[np.uint32] = arrays["crcs"][...]
         bounds = [arrays[f"spans/{name}"] for name in ("starts", "ends")]
@@ -296,7 +295,7 @@ class DatasetFile:
         try:
             parts = [
                 os.pread(fd, size * n_tokens, place + size * start)
-                for (place, _), start, n_tokens in zip(self.places, starts, lengths, strict=True)
+                for place, start, n_tokens in zip(self.places, starts, lengths, strict=True)
             ]
         except OSError as error:
             raise InputError(

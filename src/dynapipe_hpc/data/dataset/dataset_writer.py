@@ -1,11 +1,12 @@
-"""Writer of datasets, also of one that joins several. `docs/formats.md` describes the file."""
+"""Writer of datasets. `docs/formats.md` describes the file."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from shutil import copyfileobj
 from tempfile import TemporaryFile
 from typing import IO, Any, Self
 
@@ -14,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dynapipe_hpc.data.atomic_write import atomic_write
-from dynapipe_hpc.data.dataset.dataset_file import DatasetFile, arrays_of, parts_of
+from dynapipe_hpc.data.dataset.dataset_file import arrays_of, parts_of
 from dynapipe_hpc.data.dataset.dataset_header import (
     FORMAT,
     NO_START,
@@ -22,25 +23,9 @@ from dynapipe_hpc.data.dataset.dataset_header import (
     DatasetHeader,
     write_header,
 )
-from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.input_file import open_input
 from dynapipe_hpc.data.token_block import TokenBlock
-from dynapipe_hpc.data.trained_tokens import Spans
 
-
-def join_datasets(output: Path, header: DatasetHeader, parts: Sequence[Path]) -> int:
-    """Writes the samples of all parts, in order, as one dataset; returns their number."""
-    with DatasetWriter.create(output, header) as writer:
-        for path in parts:
-            with DatasetFile(path) as part:
-                if differs := header.difference(part.header, "start_id", "special_tokens"):
-                    raise InputError(
-                        f"{path}: {differs}; use the same tokenizer files on all hosts"
-                    )
-                writer.append_dataset(part)
-        if writer.n_samples == 0:
-            raise InputError(f"{', '.join(header.sources)}: no sample to write")
-    return writer.n_samples
+_COPIED_BYTES = 1 << 20
 
 
 class DatasetWriter:
@@ -52,22 +37,20 @@ class DatasetWriter:
 
     def __init__(self, header: DatasetHeader, streams: Mapping[str, IO[bytes]]) -> None:
         """Takes an open file for each array of the header; callers use `create`."""
-        self.n_samples = 0
         self._header, self._streams, self._types = header, streams, arrays_of(header)
         self._id_of_task: dict[str, int] = {}
         self._turn_end_ids: set[int] = set()
-        self._copied: dict[str, list[tuple[Path, int, int]]] = {name: [] for name in streams}
         self._n_of = dict.fromkeys((*parts_of(header), "spans"), 0)
         for name in self._n_of:
             self._write(f"{name}/offsets", np.zeros(1))
 
     @classmethod
     @contextmanager
-    def create(cls, path: Path, header: DatasetHeader, *, lasting: bool = True) -> Iterator[Self]:
+    def create(cls, path: Path, header: DatasetHeader) -> Iterator[Self]:
         """Writes a temporary file, renamed to `path` at the end; on an error nothing remains."""
-        with atomic_write(path, lasting=lasting) as temporary, ExitStack() as stack:
+        with atomic_write(path) as temporary, ExitStack() as stack:
             streams = {
-                name: stack.enter_context(TemporaryFile(dir=path.parent, buffering=0))
+                name: stack.enter_context(TemporaryFile(dir=path.parent))
                 for name in arrays_of(header)
             }
             writer = cls(header, streams)
@@ -80,64 +63,33 @@ class DatasetWriter:
         if len(block.tokens) != len(parts):
             raise ValueError("preference pairs and other samples are in one dataset")
         ids = [self._id_of(task) for task in block.tasks]
-        self._append_rows(block.lengths, block.spans, np.array(ids, np.int32), block.crcs)
-        for name, tokens in zip(parts, block.tokens, strict=True):
-            self._write(f"{name}/tokens", tokens)
-        self._turn_end_ids |= block.turn_end_ids
-
-    def append_dataset(self, part: DatasetFile) -> None:
-        """Adds the samples of a dataset file, which must stay: tokens are copied at the end."""
-        ids = np.array([self._id_of(task) for task in part.task_names], np.int32)
-        self._append_rows(part.lengths, part.spans, ids[part.task_ids], part.crcs)
-        for name, place in zip(parts_of(self._header), part.places, strict=True):
-            self._copied[f"{name}/tokens"].append((part.path, *place))
-        self._turn_end_ids |= set(part.header.turn_end_ids)
-
-    def _append_rows(
-        self,
-        lengths: npt.NDArray[np.integer],
-        spans: Spans,
-        task_ids: npt.NDArray[np.int32],
-        crcs: npt.NDArray[np.uint32],
-    ) -> None:
-        counts = (*lengths.T, spans.lengths)
+        counts = (*block.lengths.T, block.spans.lengths)
         for name, of_samples in zip(self._n_of, counts, strict=True):
             ends = self._n_of[name] + np.cumsum(of_samples, dtype=np.int64)
             self._write(f"{name}/offsets", ends)
             self._n_of[name] += int(of_samples.sum())
-        self._write("spans/starts", spans.starts)
-        self._write("spans/ends", spans.ends)
-        self._write("task_ids", task_ids)
-        self._write("crcs", crcs)
-        self.n_samples += len(crcs)
+        self._write("spans/starts", block.spans.starts)
+        self._write("spans/ends", block.spans.ends)
+        self._write("task_ids", np.array(ids, np.int32))
+        self._write("crcs", block.crcs)
+        for name, tokens in zip(parts, block.tokens, strict=True):
+            self._write(f"{name}/tokens", tokens)
+        self._turn_end_ids |= block.turn_end_ids
 
     def _id_of(self, task: str) -> int:
         return self._id_of_task.setdefault(task, len(self._id_of_task))
 
     def _write(self, name: str, values: npt.NDArray[Any]) -> None:
-        left = memoryview(np.ascontiguousarray(values, self._types[name]).tobytes())
-        while left:
-            left = left[self._streams[name].write(left) :]
+        self._streams[name].write(np.ascontiguousarray(values, self._types[name]).tobytes())
 
     def _finish(self, path: Path) -> None:
-        sizes = {
-            name: stream.tell() + sum(n_bytes for *_, n_bytes in self._copied[name])
-            for name, stream in self._streams.items()
-        }
+        sizes = {name: stream.tell() for name, stream in self._streams.items()}
         places = self._lay_out(path, sizes)
-        with path.open("r+b", buffering=0) as output:
+        with path.open("r+b") as output:
             for name, stream in self._streams.items():
                 output.seek(places[name])
-                _copy(stream, 0, stream.tell(), output, name=path)
-                for part, start, n_bytes in self._copied[name]:
-                    try:
-                        file = open_input(part)
-                    except OSError as error:  # of the part, not of the output
-                        raise InputError(
-                            f"{part}: cannot be read: {error.strerror}; start again to continue"
-                        ) from None
-                    with file:
-                        _copy(file, start, n_bytes, output, name=part)
+                stream.seek(0)
+                copyfileobj(stream, output, _COPIED_BYTES)
 
     def _lay_out(self, path: Path, sizes: Mapping[str, int]) -> dict[str, int]:
         """Writes all but the values of arrays; returns the position of each in the file."""
@@ -167,14 +119,6 @@ class DatasetWriter:
                 places[name] = array.get_offset() or 0  # None if it has no values
             file.flush()
         return places
-
-
-def _copy(source: IO[bytes], start: int, n_bytes: int, target: IO[bytes], *, name: Path) -> None:
-    while n_bytes:
-        n_copied = os.sendfile(target.fileno(), source.fileno(), start, n_bytes)
-        if not n_copied:
-            raise InputError(f"{name}: is shorter than expected; start again to continue")
-        start, n_bytes = start + n_copied, n_bytes - n_copied
 
 
 @contextmanager

@@ -132,33 +132,30 @@ class ChatTemplate:
 
     name: str
     source: str  # the default template; empty if there is none
-    tokens: tuple[tuple[str, str], ...] = ()
-    named: tuple[tuple[str, str], ...] = ()
+    tokens: Mapping[str, str] = field(default_factory=dict)
+    named: Mapping[str, str] = field(default_factory=dict)
 
     def check(self) -> None:
         """Refuses a template that cannot be used."""
-        for source in (self.source, dict(self.named).get(TOOL_USE, "")):
+        for source in (self.source, self.named.get(TOOL_USE, "")):
             check_template(self.name, source)
 
     def apply(self, conversation: Conversation) -> ChatText:
         """A conversation in the first form that the template accepts."""
         source = self._source_for(conversation)
         self._check_shown(conversation, source)
-        values = {"documents": None, **dict(self.tokens), **conversation.values}
+        values = {"documents": None, **self.tokens, **conversation.values}
         values["tools"] = conversation.tools
         messages = conversation.messages
         if "developer" not in source:
-            messages = [_as_system(message) for message in messages]
+            system = {"role": "system"}  # the older name of this role
+            messages = [{**m, **system} if m["role"] == "developer" else m for m in messages]
         chat = self._in_any_form(source, values, messages)
         if isinstance(chat, ChatText):
             return chat
-        written = [{**each, "content": _content_or_empty(each)} for each in messages]
+        written = [{**each, "content": each.get("content") or ""} for each in messages]
         takes_text = isinstance(self._in_any_form(source, values, written), ChatText)
-        raise (
-            _refused_parts_error(messages)
-            or (_absent_content_error(messages, self.name) if takes_text else None)
-            or chat
-        )
+        raise _content_error(messages, self.name, takes_text=takes_text) or chat
 
     def _in_any_form(
         self, source: str, values: Mapping[str, Any], messages: list[Fields]
@@ -181,13 +178,12 @@ class ChatTemplate:
         return self.apply(question).until(1, asks=True).text
 
     def _source_for(self, conversation: Conversation) -> str:
-        named = dict(self.named)
-        if conversation.tools and TOOL_USE in named:
-            return named[TOOL_USE]
+        if conversation.tools and TOOL_USE in self.named:
+            return self.named[TOOL_USE]
         if not self.source:
             raise InputError(
-                f"{self.name} has templates of the names {', '.join(sorted(named))}, but none is "
-                f"named {DEFAULT}; name a file: preprocess --template FILE"
+                f"{self.name} has templates of the names {', '.join(sorted(self.named))}, but none "
+                f"is named {DEFAULT}; name a file: preprocess --template FILE"
             )
         return self.source
 
@@ -205,35 +201,20 @@ class ChatTemplate:
                 )
 
 
-def _refused_parts_error(messages: list[Fields]) -> InputError | None:
-    """The error that a template takes text only; None if all content is text."""
+def _content_error(messages: list[Fields], name: str, *, takes_text: bool) -> InputError | None:
+    """The error about content that a template does not take; None if no message explains it."""
     for k, message in enumerate(messages):
-        if isinstance(content := message.get("content"), Parts) and content.other_types:
+        content = message.get("content")
+        if isinstance(content, Parts) and content.other_types:
             kind = quoted(content.other_types[0])
             return InputError(f"messages[{k}] has content of type {kind}, but only text is trained")
-    return None
-
-
-def _content_or_empty(message: Fields) -> object:
-    content = message.get("content")
-    return "" if content is None else content
-
-
-def _absent_content_error(messages: list[Fields], name: str) -> InputError | None:
-    """Error for a message without the content that a template writes; None if all have some."""
-    for k, message in enumerate(messages):
-        if message.get("content") is None:
+        if content is None and takes_text:
             return InputError(
                 f"messages[{k}] (role {quoted(message['role'])}) has null content, and {name} "
                 'takes text only; write "" if it says nothing, or name another template: '
                 "preprocess --template FILE"
             )
     return None
-
-
-def _as_system(message: Fields) -> Fields:
-    """A developer message under the older name of its role, system; others stay as they are."""
-    return {**message, "role": "system"} if message["role"] == "developer" else message
 
 
 def _compiled(source: str) -> Any:

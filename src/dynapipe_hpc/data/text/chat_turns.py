@@ -1,10 +1,8 @@
 """Turns of a conversation: the samples that they make, and what is trained in each."""
 
-from collections.abc import Set as AbstractSet
 from enum import StrEnum
-from typing import NamedTuple
 
-from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.text.chat_template import ChatText, RefusalError, Rendered
 from dynapipe_hpc.data.text.conversation import Conversation, n_shared
 from dynapipe_hpc.data.text.messages import ASSISTANT
@@ -14,20 +12,13 @@ _PROBE = "\ue000"
 """A character of private use, which stands for any answer."""
 
 
-class TurnStart(NamedTuple):
-    """Start of the last turn of a text."""
-
-    position: int  # position of its first character
-    unasked: str  # end of the generation prompt, if the text lacks it; else empty
-
-
 def stays(text: str, longer: str) -> bool:
     """Whether `longer` begins with `text`, apart from blank space at the end of `text`."""
     return not text[n_shared(text, longer) :].strip()
 
 
-def start_of_turn(chat: ChatText, k: int) -> TurnStart:
-    """The start of turn `k` in the text of the messages up to it.
+def start_of_turn(chat: ChatText, k: int) -> int:
+    """The position at which turn `k` starts in the text of the messages up to it.
 
     It follows the generation prompt. If that prompt holds more than the template writes before an
     answer, such as an opening of reasoning, it follows what the template writes before any answer.
@@ -39,15 +30,13 @@ def start_of_turn(chat: ChatText, k: int) -> TurnStart:
     try:
         prompt = chat.until(k, asks=True).text
     except RefusalError:  # as for a turn that is the first message
-        return TurnStart(n_shared(text, chat.answering(k, _PROBE).until(k + 1).text), "")
+        return n_shared(text, chat.answering(k, _PROBE).until(k + 1).text)
     if text.startswith(prompt):
-        return TurnStart(len(prompt), "")
+        return len(prompt)
     start = min(n_shared(prompt, text), n_shared(text, chat.answering(k, _PROBE).until(k + 1).text))
     before = chat.until(k).text if k else ""
-    if start >= len(before.rstrip()):
-        return TurnStart(start, prompt[start:])
-    if chat.has_marks:  # the marks say what is trained
-        return TurnStart(start, "")
+    if start >= len(before.rstrip()) or chat.has_marks:  # marks say themselves what is trained
+        return start
     raise unlocated_error(chat, k)
 
 
@@ -61,7 +50,7 @@ def locate_in_whole(chat: ChatText, k: int) -> Span:
     try:
         text = chat.until(k + 1).text
         if stays(text, whole):
-            return start_of_turn(chat, k).position, n_shared(text, whole)
+            return start_of_turn(chat, k), n_shared(text, whole)
     except RefusalError:
         pass
     before, probe, after = chat.answering(k, _PROBE).whole().text.partition(_PROBE)
@@ -96,31 +85,24 @@ class Turns(StrEnum):
     WHOLE = "whole"
 
 
-class TurnSamples(NamedTuple):
-    """Samples of one conversation, and notes about them for the user."""
-
-    samples: list[Rendered]
-    notes: AbstractSet[str]
-
-
-def turn_samples(conversation: Conversation, chat: ChatText, turns: Turns) -> TurnSamples:
+def turn_samples(conversation: Conversation, chat: ChatText, turns: Turns) -> list[Rendered]:
     """Samples of a conversation.
 
     What the assistant wrote is in the `{% generation %}` blocks of the template. Without such
     blocks, it is the text that a turn adds to the text of the messages before it, rendered with the
     generation prompt.
     """
-    made = _each(conversation, chat) if turns is Turns.EACH else _one(conversation, chat, turns)
-    samples = [sample for sample in made.samples if sample.spans]
+    is_each = turns is Turns.EACH
+    made = _each(conversation, chat) if is_each else [_one(conversation, chat, turns)]
+    samples = [sample for sample in made if sample.spans]
     if not samples:
         raise InputError(f"{chat.name} shows no text of the assistant that is trained")
-    return TurnSamples(samples, made.notes)
+    return samples
 
 
-def _each(conversation: Conversation, chat: ChatText) -> TurnSamples:
+def _each(conversation: Conversation, chat: ChatText) -> list[Rendered]:
     """A sample for each turn that changes; turns that stay as they are share a sample."""
     samples = [Rendered("", [])]
-    notes: set[str] = set()
     refusal: RefusalError | None = None
     for k in conversation.turns:
         try:
@@ -128,20 +110,17 @@ def _each(conversation: Conversation, chat: ChatText) -> TurnSamples:
         except RefusalError as error:  # no model is ever asked for this turn
             refusal = refusal if k in conversation.untrained else error
             continue
-        if start.unasked:
-            notes.add(f"the model is asked with {quoted(start.unasked)}, but trained without it")
-        spans = [] if k in conversation.untrained else _trained(chat, answer, start.position)
+        spans = [] if k in conversation.untrained else _trained(chat, answer, start)
         _add(samples, Rendered(answer.text, spans, (len(answer.text),)))
     whole = chat.whole()
     _add(samples, Rendered(whole.text, []))  # with what follows the last turn, if that stays
     if refusal:
         if not any(sample.spans for sample in samples):
             raise refusal
-        notes.add("a turn is only read: the template refuses a conversation that ends with it")
     elif chat.has_marks and len(samples) == 1 and not conversation.untrained:
-        marked = whole._replace(turn_ends=samples[0].turn_ends)
-        return TurnSamples([marked], notes)  # the marks of other messages, too
-    return TurnSamples(samples, notes)
+        # the marks of other messages, too
+        return [whole._replace(turn_ends=samples[0].turn_ends)]
+    return samples
 
 
 def _add(samples: list[Rendered], longer: Rendered) -> None:
@@ -161,11 +140,11 @@ def _trained(chat: ChatText, answer: Rendered, start: int) -> list[Span]:
     return [(start, len(answer.text))] if start < len(answer.text) else []
 
 
-def _one(conversation: Conversation, chat: ChatText, turns: Turns) -> TurnSamples:
+def _one(conversation: Conversation, chat: ChatText, turns: Turns) -> Rendered:
     trained = [k for k in conversation.turns if k not in conversation.untrained]
     whole = chat.whole()
     if chat.has_marks and turns is Turns.WHOLE and not conversation.untrained:
-        return TurnSamples([whole._replace(turn_ends=(len(whole.text),))], set())
+        return whole._replace(turn_ends=(len(whole.text),))
     places = [locate_in_whole(chat, k) for k in (trained[-1:] if turns is Turns.LAST else trained)]
     turn_ends = tuple(end for _, end in places)
     if chat.has_marks:
@@ -175,4 +154,4 @@ def _one(conversation: Conversation, chat: ChatText, turns: Turns) -> TurnSample
             if any(start < until and first < end for first, until in places)
         ]
     spans = [place for place in places if place[0] < place[1]]
-    return TurnSamples([Rendered(whole.text, spans, turn_ends)], set())
+    return Rendered(whole.text, spans, turn_ends)

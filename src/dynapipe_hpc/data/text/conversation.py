@@ -5,9 +5,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dynapipe_hpc.data.errors import InputError, quoted
-from dynapipe_hpc.data.text.messages import ASSISTANT, KNOWN_ROLES, Message, message_from
+from dynapipe_hpc.data.text.messages import ASSISTANT, KNOWN_ROLES, Fields, Message, message_from
 from dynapipe_hpc.data.text.record_fields import (
-    check_texts,
     is_empty,
     json_of,
     kind_of,
@@ -23,7 +22,6 @@ CONTEXT = (
 """Fields that a record may have beside its messages, or beside its pair."""
 RESERVED = ("messages", "tools", "add_generation_prompt")
 """Names of template values that `chat_template_kwargs` must not set."""
-Fields = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +37,6 @@ class Conversation:
     def turns(self) -> list[int]:
         """Indices of the messages of the assistant."""
         return [k for k, message in enumerate(self.messages) if message["role"] == ASSISTANT]
-
-    @property
-    def all_values(self) -> list[Any]:
-        """Everything that a template may write."""
-        return [self.messages, self.tools, dict(self.values)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +98,6 @@ def context_of(record: Mapping[str, Any]) -> Conversation:
             isinstance(turn, list) and len(turn) == 2 and all(isinstance(t, str) for t in turn)
         ):
             raise InputError(f"field 'history[{k}]' is not a list of a question and an answer")
-        check_texts(f"history[{k}]", turn)
         messages += question_and_answer(*turn)
     return Conversation(messages, _tools_of(record), _values_of(record))
 
@@ -189,7 +181,6 @@ def _tools_of(record: Mapping[str, Any]) -> list[Any] | None:
         if tools:
             raise InputError("fields 'tools' and 'functions' are both given; keep tools")
         tools = [{"type": "function", "function": function} for function in functions]
-    check_texts("tools", tools)
     return tools or None
 
 
@@ -199,6 +190,5 @@ def _values_of(record: Mapping[str, Any]) -> Fields:
     for reserved in RESERVED:
         if reserved in values:
             raise InputError(f"field '{name}' holds '{reserved}', which preprocess sets; remove it")
-    check_texts(name, values)
     parallel = record.get("parallel_tool_calls")
     return values if parallel is None else {**values, "parallel_tool_calls": parallel}

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.data.input_file import json_value
 from dynapipe_hpc.data.text.record_fields import (
     check_fields,
-    check_texts,
     is_empty,
     json_of,
     kind_of,
@@ -78,7 +78,6 @@ class Message(NamedTuple):
 def message_from(value: object, name: str) -> Message:
     if not isinstance(value, dict):
         raise InputError(f"field '{name}' is {kind_of(value)}, not a message")
-    check_texts(name, value)
     check_fields(value, "message", f"{name}.")
     role, content = _role_and_content(value, name)
     fields = {"role": ROLES.get(role, role), "content": _content(content, f"{name}.content")}
@@ -148,10 +147,7 @@ def _reasoning(message: Fields, name: str) -> str | None:
 
 def _calls_in(content: object, name: str) -> list[Any]:
     """Tool calls written as JSON: a single call, or a list."""
-    try:
-        calls = json.loads(content) if isinstance(content, str) else None
-    except (ValueError, RecursionError):
-        calls = None
+    calls = json_value(content) if isinstance(content, str) else None
     calls = [calls] if isinstance(calls, dict) else calls
     if not isinstance(calls, list) or not all(
         isinstance(call, dict) and isinstance(call.get("name"), str) for call in calls
@@ -178,10 +174,7 @@ def _with_arguments(call: Fields) -> Fields:
         return {**call, "function": _with_arguments(function)}
     arguments = value = call.get("arguments")
     if isinstance(arguments, str):
-        try:
-            value = json.loads(arguments)
-        except (ValueError, RecursionError):
-            return call
+        value = json_value(arguments)
     if not isinstance(value, dict):
         return call
     text = arguments if isinstance(arguments, str) else json.dumps(value, ensure_ascii=False)

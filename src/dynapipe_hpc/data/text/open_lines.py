@@ -1,16 +1,13 @@
-"""Lines of any source or a part of it: text (or compressed), JSON arrays, tables, or stdin."""
+"""Lines of any source: text (or compressed), JSON arrays, tables, or stdin."""
 
-import codecs
+import gzip
 import io
 import json
-import re
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -29,10 +26,7 @@ _MAX_ZSTD_WINDOW = 1 << 31
 """Largest window in bytes, as of `zstd --long=31`; a frame takes only the size that it names."""
 _PARQUET, _ARROW_FILE, _ARROW_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
 _TABLES = (_PARQUET, _ARROW_FILE, _ARROW_STREAM)
-_GZIP_BITS = 31
-"""Window bits by which zlib reads the format of gzip."""
 _PEEKED = 1 << 10
-_FILLED = re.compile(r"\S")
 _PACKED_BYTES = 1 << 14
 _ROWS_AT_A_TIME = 256
 """Rows to convert at a time: as Python objects they take much more memory than in a table."""
@@ -52,8 +46,8 @@ def open_lines(path: Path) -> Iterator["LineFile"]:
         yield from _lines_of(path, file)
 
 
-def can_be_cut(path: Path) -> bool:
-    """Whether a regular file is lines of text, of which several processes can each read a part.
+def is_plain_text(path: Path) -> bool:
+    """Whether a regular file is lines of text, whose bytes are those of the file.
 
     Raises `OSError`: The file cannot be read.
     """
@@ -62,119 +56,74 @@ def can_be_cut(path: Path) -> bool:
     return not start.startswith((_GZIP, *_ZSTD, *_TABLES)) and not _begins_array(start)
 
 
-def first_line(path: Path) -> bytes:
-    """The first line of a regular file that is not blank, or the start of a long one."""
-    try:
-        with open_lines(path) as lines:
-            line = lines.readline(1 << 24).removeprefix(BYTE_ORDER_MARK)
-            while line and not line.strip():
-                line = lines.readline(1 << 24)
-            return line
-    except OSError as error:
-        raise _unreadable_error(path, error) from None
-
-
 def _lines_of(path: Path, file: Any) -> Iterator["LineFile"]:
     start = file.peek(_PEEKED)
+    damage: tuple[type[Exception], ...] = EOFError, zlib.error, gzip.BadGzipFile
     if start.startswith(_GZIP):
-        new_frame = partial(zlib.decompressobj, _GZIP_BITS)
-        yield _text(path, io.BufferedReader(_Frames(path, file, new_frame, zlib.error)))
+        file = io.BufferedReader(gzip.GzipFile(fileobj=file))
     elif start.startswith(_ZSTD):
         with optional_packages():
             import zstandard
+        damage = EOFError, zstandard.ZstdError
         unpacker = zstandard.ZstdDecompressor(max_window_size=_MAX_ZSTD_WINDOW)
-        frames = _Frames(path, file, unpacker.decompressobj, zstandard.ZstdError)
-        yield _text(path, io.BufferedReader(frames))
-    elif start.startswith(_TABLES):
-        rows = map(_without_padding, _rows(path, file, start))
-        yield _Records(json.dumps(row, default=_no_text) for row in rows)
-    else:
-        yield _text(path, file)
+        file = io.BufferedReader(_ZstdText(file, unpacker.decompressobj))
+    try:
+        if start.startswith(_TABLES):
+            rows = (_without_nulls(row, is_row=True) for row in _rows(path, file, start))
+            yield _Records(json.dumps(row, default=_no_text) for row in rows)
+        else:
+            yield _text(path, file)
+    except damage as error:
+        raise InputError(f"{path}: cannot be unpacked: {error}; copy or pack it again") from None
 
 
-def _text(path: Path, file: Any) -> "LineFile":
-    """The lines of a text, or the elements of an array."""
-    return _Records(_elements(path, file)) if _begins_array(file.peek(_PEEKED)) else file
+def _text(path: Path, file: io.BufferedReader) -> "LineFile":
+    """The lines of a text, or the elements of an array, which is read at once."""
+    if not _begins_array(file.peek(_PEEKED)):
+        return file
+    try:
+        elements = json.loads(file.read().decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: not UTF-8; write the file as UTF-8") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(
+            f"{path}: begins a JSON array, but is not one ({error}); correct it, or write a record "
+            "per line"
+        ) from None
+    return _Records(json.dumps(each) for each in elements)
 
 
 def _begins_array(start: bytes) -> bool:
     return start.removeprefix(BYTE_ORDER_MARK).lstrip().startswith(b"[")
 
 
-def _elements(path: Path, file: BinaryIO) -> Iterator[str]:
-    """Elements of a JSON array as they are written, without the array in memory."""
-    text, decode = codecs.getreader("utf-8-sig")(file), json.JSONDecoder().raw_decode
-    number = 1
-    try:
-        part = text.read(BLOCK_BYTES)
-        at = part.index("[") + 1
-        while not part.startswith("]", at := _next_filled(part, at)):
-            try:
-                end = decode(part, at)[1]
-            except (ValueError, RecursionError):
-                end = len(part)  # of an element that is not read to its end yet, or is no JSON
-            behind = _next_filled(part, end)
-            if part.startswith((",", "]"), behind):
-                yield part[at:end]
-                number += 1
-                at = behind + part.startswith(",", behind)
-            elif (n := len(part) - at) <= MAX_LINE_BYTES and (
-                more := text.read(max(BLOCK_BYTES, n))
-            ):
-                part, at = part[at:] + more, 0
-            else:
-                raise InputError(f"{path}:{number}: not JSON, or not followed by ',' or ']'")
-        if (part[at + 1 :] + text.read(BLOCK_BYTES)).strip():
-            raise InputError(f"{path}:{number}: text comes after the JSON array; remove it")
-    except UnicodeDecodeError:
-        raise InputError(f"{path}:{number}: not UTF-8; write the file as UTF-8") from None
+class _ZstdText(io.RawIOBase):
+    """Text of all frames of zstd, as the library's own reader takes a truncated file for complete.
 
-
-def _next_filled(text: str, start: int) -> int:
-    character = _FILLED.search(text, start)
-    return character.start() if character else len(text)
-
-
-class _Frames(io.RawIOBase):
-    """Text of all frames of zstd, or members of gzip, one after the other.
-
-    Zeros may follow each, which tapes and some tools write to fill a block.
-    The zstd library's own reader would take a truncated file for a complete one.
+    Raises `EOFError`: The file is truncated.
     """
 
-    def __init__(
-        self, path: Path, file: BinaryIO, new_frame: Callable[[], Any], damage: type[Exception]
-    ) -> None:
-        self._path, self._file, self._new_frame, self._damage = path, file, new_frame, damage
-        self._frame = new_frame()
-        self._is_begun = False
-        self._text = b""
+    def __init__(self, file: BinaryIO, new_frame: Callable[[], Any]) -> None:
+        self._file, self._new_frame = file, new_frame
+        self._frame: Any = None
+        self._packed = self._text = b""
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any, /) -> int:
         while not self._text:
-            packed = self._frame.unused_data.lstrip(b"\0") if self._frame.eof else b""
-            packed = packed or self._file.read(_PACKED_BYTES)
-            if not packed:
-                if self._is_begun and not self._frame.eof:
-                    raise self._error("the file ends within a frame")
+            self._packed = self._packed or self._file.read(_PACKED_BYTES)
+            if not self._packed:
+                if self._frame:
+                    raise EOFError("the file ends within a frame")
                 return 0
-            if self._frame.eof:
-                if not (packed := packed.lstrip(b"\0")):
-                    continue  # to what is in the file after these zeros
-                self._frame = self._new_frame()
-            try:
-                self._text, self._is_begun = self._frame.decompress(packed), True
-            except self._damage as error:
-                raise self._error(error) from None
+            frame = self._frame or self._new_frame()
+            self._text, self._packed = frame.decompress(self._packed), frame.unused_data
+            self._frame = None if frame.eof else frame
         n = min(len(buffer), len(self._text))
         buffer[:n], self._text = self._text[:n], self._text[n:]
         return n
-
-    def _error(self, reason: object) -> InputError:
-        return InputError(f"{self._path}: cannot be unpacked: {reason}")
 
 
 class _Records:
@@ -216,15 +165,12 @@ def _rows(path: Path, file: BinaryIO, start: bytes) -> Iterator[dict[str, Any]]:
         raise InputError(f"{path}: a damaged table: {error}") from None
 
 
-def _without_padding(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row without null fields in its objects; columns that are null stay."""
-    return {name: _without_nulls(value) for name, value in row.items()}
-
-
-def _without_nulls(value: Any) -> Any:
+def _without_nulls(value: Any, *, is_row: bool = False) -> Any:
+    """A value without null fields in its objects; columns of a row that are null stay."""
     match value:
         case dict():
-            return {name: _without_nulls(each) for name, each in value.items() if each is not None}
+            kept = {name: each for name, each in value.items() if is_row or each is not None}
+            return {name: _without_nulls(each) for name, each in kept.items()}
         case list():
             return [_without_nulls(each) for each in value]
         case _:
@@ -236,102 +182,40 @@ LineFile = io.BufferedReader | _Records
 
 
 @dataclass(frozen=True, slots=True)
-class TextPart:
-    """The lines of a file that begin in a range of bytes.
-
-    `end`: First byte after the range; None for the end of the file, wherever that is.
-    """
+class Lines:
+    """Some consecutive lines of a source."""
 
     path: Path
-    start: int = 0
-    end: int | None = None
-
-    def lines_before(self) -> int:
-        """Number of lines that begin before the part; reads the file up to there."""
-        if self.start == 0:
-            return 0
-        left, count = self.start - 1, 1
-        try:
-            with self.path.open("rb") as file:
-                while data := file.read(min(left, BLOCK_BYTES)):
-                    left -= len(data)
-                    count += data.count(b"\n")
-        except OSError as error:
-            raise _unreadable_error(self.path, error) from None
-        return count
-
-
-@dataclass(frozen=True, slots=True)
-class Lines:
-    """Some consecutive lines of a part."""
-
-    part: TextPart
-    first: int  # number of the first line in the part, from 1
+    first: int  # number of the first line in the source, from 1
     lines: list[bytes]  # lines as bytes, not decoded
 
     @property
     def n_bytes(self) -> int:
-        """Size of the lines in the file, in bytes."""
+        """Size of the lines in bytes."""
         return sum(map(len, self.lines))
 
 
-def cut(path: Path, n_bytes: int, part_bytes: int) -> list[TextPart]:
-    """Cuts a file of `n_bytes` into parts of about equal size, none above `part_bytes`.
-
-    A line belongs to the part in which it begins, so every line is in exactly one part. An empty
-    file is one part.
-    """
-    n_parts = max(1, -(-n_bytes // part_bytes))
-    ends = [n_bytes * k // n_parts for k in range(n_parts + 1)]
-    return [TextPart(path, start, end) for start, end in pairwise(ends)]
-
-
-def read_blocks(part: TextPart) -> Iterator[Lines]:
-    """Lines of a part, about 128 KiB at a time."""
+def read_blocks(path: Path) -> Iterator[Lines]:
+    """Lines of a source, about 128 KiB at a time."""
     block: list[bytes] = []
     first, n_bytes = 1, 0
     try:
-        for line in _lines(part):
-            block.append(line)
-            n_bytes += len(line)
-            if n_bytes >= BLOCK_BYTES:
-                yield Lines(part, first, block)
-                block, first, n_bytes = [], first + len(block), 0
+        with open_lines(path) as file:
+            while line := _next_line(file):
+                block.append(line)
+                n_bytes += len(line)
+                if n_bytes >= BLOCK_BYTES:
+                    yield Lines(path, first, block)
+                    block, first, n_bytes = [], first + len(block), 0
     except OSError as error:
-        raise _unreadable_error(part.path, error) from None
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
     if block:
-        yield Lines(part, first, block)
+        yield Lines(path, first, block)
 
 
-def _lines(part: TextPart) -> Iterator[bytes]:
-    if part.start == 0:
-        with open_lines(part.path) as file:
-            yield from _lines_until(file, 0, part.end)
-        return
-    with part.path.open("rb") as text:
-        text.seek(part.start - 1)  # the line end before, if a line begins at `start`
-        n_before = _next_line(text)[1] - 1
-        yield from _lines_until(text, part.start + n_before, part.end)
-
-
-def _lines_until(file: LineFile, offset: int, end: int | None) -> Iterator[bytes]:
-    while end is None or offset < end:
-        line, n_bytes = _next_line(file)
-        if not line:
-            return
-        offset += n_bytes
-        yield line
-
-
-def _next_line(file: LineFile) -> tuple[bytes, int]:
-    """A line and its size in bytes; only the start of a line too long for memory."""
+def _next_line(file: LineFile) -> bytes:
+    """A line; only the start of a line too long for memory."""
     line = rest = file.readline(MAX_LINE_BYTES + 1)
-    n_bytes = len(line)
-    while n_bytes > MAX_LINE_BYTES and rest and not rest.endswith(b"\n"):
+    while len(line) > MAX_LINE_BYTES and rest and not rest.endswith(b"\n"):
         rest = file.readline(MAX_LINE_BYTES)
-        n_bytes += len(rest)
-    return line, n_bytes
-
-
-def _unreadable_error(path: Path, error: OSError) -> InputError:
-    return InputError(f"{path}: cannot be read: {error.strerror}")
+    return line

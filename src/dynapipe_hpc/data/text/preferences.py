@@ -1,12 +1,12 @@
 """Preference pairs: what a record with two answers to one prompt holds, in whatever format."""
 
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.data.input_file import json_value
 from dynapipe_hpc.data.text.conversation import (
     CONVERSATIONS,
     SYSTEM,
@@ -19,7 +19,6 @@ from dynapipe_hpc.data.text.conversation import (
 from dynapipe_hpc.data.text.messages import ASSISTANT, KNOWN_ROLES, REASONING, Fields
 from dynapipe_hpc.data.text.record_fields import (
     check_fields,
-    check_text,
     instruction_of,
     is_empty,
     kind_of,
@@ -189,10 +188,7 @@ def _holds_messages(value: object) -> bool:
         return False
     if _PRINTED_MESSAGES.match(value):
         return True
-    try:
-        content = json.loads(value)
-    except (ValueError, RecursionError):
-        return False
+    content = json_value(value)
     if isinstance(content, dict):
         content = content.get("messages", [content])
     return isinstance(content, list) and any(
@@ -229,7 +225,6 @@ def _best_and_worst(completions: object) -> tuple[str, str]:
             raise InputError(f"field '{place}.{_SCORE}' is {quoted(score)}, not a number")
         if not isinstance(text, str):
             raise InputError(f"field '{place}.{_RESPONSE}' is {kind_of(text)}, not a string")
-        check_text(f"{place}.{_RESPONSE}", text)
         rated.append((score, text))
     best, worst = max(rated, key=lambda r: r[0]), min(rated, key=lambda r: r[0])
     if best[0] == worst[0]:

@@ -2,9 +2,8 @@
 
 import os
 import stat
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from dynapipe_hpc.data.atomic_write import check_output, remove_left_over
@@ -12,9 +11,8 @@ from dynapipe_hpc.data.dataset.dataset_file import DATASET
 from dynapipe_hpc.data.dataset.dataset_header import DatasetHeader
 from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.text.open_lines import STDIN, TextPart, can_be_cut, read_blocks
+from dynapipe_hpc.data.text.open_lines import STDIN, is_plain_text, read_blocks
 from dynapipe_hpc.data.text.recipe import Recipe
-from dynapipe_hpc.data.text.shard import shard_folder
 from dynapipe_hpc.data.text.tokenize_lines import TokenizePool, open_pool
 
 SOURCE_SUFFIXES = frozenset(
@@ -45,21 +43,10 @@ class PreprocessTotals:
     n_tokens: int = 0
     n_skipped: int = 0
     first_skipped: str = ""
-    notes: Counter[str] = field(default_factory=Counter)
-
-    def add(self, later: "PreprocessTotals") -> None:
-        """Adds the counts of text that comes later in the sources."""
-        self.n_bytes += later.n_bytes
-        self.n_records += later.n_records
-        self.n_samples += later.n_samples
-        self.n_tokens += later.n_tokens
-        self.first_skipped = self.first_skipped or later.first_skipped
-        self.n_skipped += later.n_skipped
-        self.notes.update(later.notes)
 
 
-OnProgress = Callable[[PreprocessTotals], None]
-"""Function called after every block, with the counts so far."""
+OnProgress = Callable[[float | None, PreprocessTotals], None]
+"""Function called after every block, with the finished share, None if unknown, and the counts."""
 
 
 def preprocess(
@@ -68,7 +55,7 @@ def preprocess(
     recipe: Recipe,
     options: PreprocessOptions,
     *,
-    on_progress: OnProgress = lambda _: None,
+    on_progress: OnProgress = lambda *_: None,
 ) -> PreprocessTotals:
     """Tokenizes the lines of all sources, in order, into one dataset.
 
@@ -77,58 +64,54 @@ def preprocess(
 
     `sources`: Files of records, as `Recipe` takes them; `-` for standard input.
     """
-    total_bytes(sources)  # all must exist before work on the first starts
-    check_dataset_output(output, sources, options.force)
-    remove_left_over(output)
-    if (folder := shard_folder(output)).exists():
-        raise InputError(
-            f"{folder}: holds parts of {output}; continue: mpiexec -n 1 dynapipe-hpc preprocess, "
-            "or remove the folder first"
-        )
+    check_files(sources, output, force=options.force)
     # Not the number of cores of the machine: a batch job may have been given fewer.
     n_workers = options.n_workers or len(os.sched_getaffinity(0))
-    parts = [TextPart(source) for source in sources]
-    with (
-        DatasetWriter.create(output, header_of(recipe, sources)) as writer,
-        open_pool(recipe, n_workers) as pool,
-    ):
-        totals = write_parts(
-            writer, parts, pool, skip_bad=options.skip_bad, on_progress=on_progress
-        )
-        _check_not_empty(totals, sources)
-    return totals
+    with open_pool(recipe, n_workers) as pool:
+        return write_dataset(sources, output, recipe, options, pool=pool, on_progress=on_progress)
 
 
-def check_dataset_output(output: Path, sources: Sequence[Path], force: bool) -> None:
-    """Checks, before the work starts, that a dataset can and may be written."""
+def check_files(sources: Sequence[Path], output: Path, *, force: bool) -> None:
+    """Checks, before the work starts, that all sources exist, and that a dataset may be written."""
+    total_bytes(sources)
     check_output(output, sources, DATASET, force)
     if (suffix := output.suffix.lower()) in SOURCE_SUFFIXES:
         raise InputError(
             f"{output}: is the output, a dataset, but {suffix} is the name of a source; name the "
             "output last, such as corpus.h5"
         )
+    remove_left_over(output)
 
 
-def write_parts(
-    writer: DatasetWriter,
-    parts: Sequence[TextPart],
-    pool: TokenizePool,
+def write_dataset(
+    sources: Sequence[Path],
+    output: Path,
+    recipe: Recipe,
+    options: PreprocessOptions,
     *,
-    skip_bad: bool,
+    pool: TokenizePool,
     on_progress: OnProgress,
 ) -> PreprocessTotals:
-    """Tokenizes parts of text, in order, into a dataset."""
-    totals = PreprocessTotals()
-    for tokenized in pool(lines for part in parts for lines in read_blocks(part)):
-        bad, block = tokenized.bad, tokenized.block
-        first_bad = bad[0].describe() if bad and not totals.n_skipped else ""
-        if bad and not skip_bad:
-            advice = "; correct it, or leave it out with preprocess --skip-bad"
-            raise InputError(f"{first_bad}{'' if bad[0].is_format else advice}")
-        writer.append(block)
-        counts = tokenized.n_bytes, tokenized.n_records, len(block.tasks), block.n_tokens
-        totals.add(PreprocessTotals(*counts, len(bad), first_bad, tokenized.notes))
-        on_progress(totals)
+    """Writes a dataset of what a pool makes of the lines of all sources, in order."""
+    totals, n_bytes = PreprocessTotals(), total_bytes(sources)
+    with DatasetWriter.create(output, header_of(recipe, sources)) as writer:
+        for tokenized in pool(lines for source in sources for lines in read_blocks(source)):
+            bad, block = tokenized.bad, tokenized.block
+            if bad and not options.skip_bad:
+                advice = "; correct it, or leave it out with preprocess --skip-bad"
+                raise InputError(f"{bad[0].describe()}{'' if bad[0].is_format else advice}")
+            if bad and not totals.n_skipped:
+                totals.first_skipped = bad[0].describe()
+            writer.append(block)
+            totals.n_bytes += tokenized.n_bytes
+            totals.n_records += tokenized.n_records
+            totals.n_samples += len(block.tasks)
+            totals.n_tokens += block.n_tokens
+            totals.n_skipped += len(bad)
+            on_progress(None if n_bytes is None else totals.n_bytes / max(1, n_bytes), totals)
+        if totals.n_samples == 0:
+            skipped = f" ({totals.first_skipped})" if totals.n_skipped else ""
+            raise InputError(f"{', '.join(map(str, sources))}: no sample to write{skipped}")
     return totals
 
 
@@ -161,12 +144,6 @@ def _text_bytes(source: Path) -> int | None:
         return None
     try:
         status = source.stat()
-        return status.st_size if stat.S_ISREG(status.st_mode) and can_be_cut(source) else None
+        return status.st_size if stat.S_ISREG(status.st_mode) and is_plain_text(source) else None
     except OSError as error:
         raise InputError(f"{source}: cannot be read: {error.strerror}") from None
-
-
-def _check_not_empty(totals: PreprocessTotals, sources: Sequence[Path]) -> None:
-    if totals.n_samples == 0:
-        skipped = f" ({totals.first_skipped})" if totals.n_skipped else ""
-        raise InputError(f"{', '.join(map(str, sources))}: no sample to write{skipped}")

@@ -1,14 +1,14 @@
 """The recipe by which lines of text become samples, and a prompt becomes tokens."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.input_file import json_value
 from dynapipe_hpc.data.text.chat_template import DEFAULT, ChatTemplate
 from dynapipe_hpc.data.text.chat_turns import Turns
-from dynapipe_hpc.data.text.open_lines import STDIN, first_line
+from dynapipe_hpc.data.text.open_lines import BYTE_ORDER_MARK, STDIN, read_blocks
 from dynapipe_hpc.data.text.record_fields import RecordFormat
 from dynapipe_hpc.data.text.records import PAIR_FIELDS, PairFields, formats_of_record
 from dynapipe_hpc.data.text.tokenizer_files import TokenizerFiles, read_templates, read_tokenizer
@@ -27,24 +27,6 @@ class Recipe:
     fields: PairFields = PAIR_FIELDS
     template: ChatTemplate | None = None
     turns: Turns = Turns.EACH  # samples of conversations whose turns change when more turns follow
-
-    @property
-    def settings(self) -> list[object]:
-        """Settings that change the samples of a text, as JSON values."""
-        tokenizer = self.tokenizer
-        return [
-            tokenizer.sha256,
-            tokenizer.transformers,
-            tokenizer.eos_id,
-            tokenizer.start_id,
-            tokenizer.input_end_id,
-            tokenizer.special_tokens,
-            self.format,
-            self.fields.inputs,
-            self.fields.targets,
-            self.template and (self.template.source, self.template.tokens, self.template.named),
-            self.turns,
-        ]
 
 
 def recipe_of(
@@ -89,7 +71,6 @@ def recipe_of(
 
 
 def _template(files: TokenizerFiles | None, path: Path | None) -> ChatTemplate | None:
-    tokens = tuple(sorted(files.names.items())) if files else ()
     if path is not None:
         templates, what = read_templates(path), str(path)
     elif files and files.templates:
@@ -97,7 +78,7 @@ def _template(files: TokenizerFiles | None, path: Path | None) -> ChatTemplate |
     else:
         return None
     named = {name: text for name, text in templates.items() if name != DEFAULT}
-    return ChatTemplate(what, templates.get(DEFAULT, ""), tokens, tuple(sorted(named.items())))
+    return ChatTemplate(what, templates.get(DEFAULT, ""), files.names if files else {}, named)
 
 
 def format_of_sources(sources: Sequence[Path], fields: PairFields) -> RecordFormat:
@@ -110,10 +91,10 @@ def format_of_sources(sources: Sequence[Path], fields: PairFields) -> RecordForm
     for source in sources:
         if source == STDIN or not source.is_file():
             continue
-        try:
-            record = json.loads(first_line(source))
-        except (ValueError, RecursionError):
-            continue  # refused with its number when the lines are read
+        lines = (line for block in read_blocks(source) for line in block.lines)
+        texts = (line.removeprefix(BYTE_ORDER_MARK) for line in lines)
+        # What is no JSON is refused with its number when the lines are read.
+        record = json_value(next(filter(bytes.strip, texts), b""))
         for shown in formats_of_record(record, fields)[:1]:
             formats.setdefault(shown, source)
     if len(formats) > 1:
@@ -125,15 +106,13 @@ def format_of_sources(sources: Sequence[Path], fields: PairFields) -> RecordForm
     return next(iter(formats), RecordFormat.PAIRS)
 
 
-def prompt_tokens(
-    text: str, tokenizer_files: Sequence[Path], *, chat: bool
-) -> tuple[Tokenizer, list[int]]:
+def prompt_tokens(text: str, tokenizer_path: Path, *, chat: bool) -> tuple[Tokenizer, list[int]]:
     """A tokenizer, and the tokens of a text without a start token.
 
     `chat`: Whether the text is a message of the user that the assistant is to answer, as the
     tokenizer's chat template renders it.
     """
-    files = read_tokenizer(tokenizer_files)
+    files = read_tokenizer(tokenizer_path)
     tokenizer = load_tokenizer(files)
     if not chat:
         return tokenizer, list(tokenizer.encode([text])[0])

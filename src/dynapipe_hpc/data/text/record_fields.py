@@ -1,12 +1,12 @@
 """Formats of records, fields that are refused, checked texts, and words for what values are."""
 
-import json
 from collections.abc import Collection, Iterator, Mapping
 from enum import StrEnum
 from itertools import islice
 from typing import Any
 
 from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.data.input_file import json_value
 
 MAX_NAMES = 8
 """Most names of fields or roles that an error message lists."""
@@ -101,7 +101,6 @@ def text_of(record: Mapping[str, Any], name: str, default: str | None = None) ->
         value = default
     if not isinstance(value, str):
         raise InputError(f"field '{name}' is {kind_of(value)}, not a string")
-    check_text(name, value)
     return value
 
 
@@ -116,11 +115,8 @@ def json_of(value: object, name: str, kind: type) -> Any:
     expected = kind_of(kind())
     if value is None or value == "":
         return None
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
-            raise InputError(f"field '{name}' is a string that does not hold JSON") from None
+    if isinstance(value, str) and (value := json_value(value)) is None:
+        raise InputError(f"field '{name}' is a string that does not hold JSON")
     if not isinstance(value, kind):
         raise InputError(f"field '{name}' is {kind_of(value)}, not {expected}")
     return value
@@ -159,20 +155,6 @@ def texts_in(value: object) -> Iterator[str]:
                 left += reversed(values)
             case dict() as fields:
                 left += reversed([each for field in fields.items() for each in field])
-
-
-def check_text(name: str, text: str) -> None:
-    """Refuses a text that cannot be encoded."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise InputError(f"field '{name}' holds half of a surrogate pair, not text") from None
-
-
-def check_texts(name: str, value: object) -> None:
-    """Refuses texts that cannot be encoded, however deep in a value."""
-    for text in texts_in(value):
-        check_text(name, text)
 
 
 def listed(names: Collection[str]) -> str:

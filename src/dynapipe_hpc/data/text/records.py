@@ -159,24 +159,23 @@ def task_of(record: Mapping[str, Any]) -> str:
     return task
 
 
-_TEXT = "convert it to JSON lines"
-_READS = "python3 -c 'import csv, json, sys; [print(json.dumps(r)) for r in"
-_TABLES = {
-    ".csv": f"{_READS} csv.DictReader(sys.stdin)]'",
-    ".tsv": f'{_READS} csv.DictReader(sys.stdin, delimiter="\\t")]\'',
-}
-"""Programs that turn a table whose first row names its columns into JSON lines."""
-_PACKED = (".gz", ".zst")
-_UNPACK = "unpack it first"
-_SIGNATURES = {
+_ROWS = (
+    "is a table of text; convert it: python3 -c 'import csv, json, sys; [print(json.dumps(r)) for"
+)
+_HINTS: Mapping[bytes | str, str] = {
     GIT_LFS: IS_POINTER,
-    b"BZh": f"is compressed with bzip2; {_UNPACK}",
-    b"\xfd7zXZ": f"is compressed with xz; {_UNPACK}",
-    b"PK\x03\x04": f"is a zip archive; {_UNPACK}",
-    b"\x89HDF": f"is an HDF5 file; {_TEXT}",
+    b"BZh": "is compressed with bzip2; unpack it first",
+    b"\xfd7zXZ": "is compressed with xz; unpack it first",
+    b"PK\x03\x04": "is a zip archive; unpack it first",
+    b"\x89HDF": "is an HDF5 file; convert it to JSON lines",
     b"\xff\xfe": "is UTF-16 by its byte-order mark; write it as UTF-8 without one",
     b"\xfe\xff": "is UTF-16 by its byte-order mark; write it as UTF-8 without one",
+    b"{\n": "begins a JSON object on several lines; convert it: jq -c . FILE > FILE.jsonl",
+    ".csv": f"{_ROWS} r in csv.DictReader(sys.stdin)]' < FILE > FILE.jsonl",
+    ".tsv": f'{_ROWS} r in csv.DictReader(sys.stdin, delimiter="\\t")]\' < FILE > FILE.jsonl',
+    ".txt": "is text; make its lines documents: jq -Rc '{text: .}' FILE > FILE.jsonl",
 }
+"""Remedies for files that are not read, by their first bytes or by a suffix of their name."""
 _NAMES = {
     RecordFormat.PAIRS: "inputs and targets",
     RecordFormat.ALPACA: "Alpaca's fields ('instruction', 'output')",
@@ -193,40 +192,19 @@ class FormatError(InputError):
 
 def check_first_line(path: Path, line: bytes, expected: RecordFormat, fields: PairFields) -> None:
     """Refuses files of another format than expected, by their first line that is not blank."""
-    for signature, what in _SIGNATURES.items():
-        if line.startswith(signature):
-            raise FormatError(f"the file {what}")
-    text = line.strip()
-    if text == b"{":
-        raise FormatError(
-            f"the file begins a JSON object on several lines; {_TEXT}: jq -c . FILE.json > "
-            "FILE.jsonl"
-        )
     try:
-        record = json.loads(line)
+        record = json.loads(line.decode())
     except (ValueError, RecursionError):
-        _check_name(path, text)
+        start = line.strip() + b"\n"
+        is_cut = start.startswith(b"{")  # a line of JSON, whatever the name
+        suffixes = () if is_cut else [suffix.lower() for suffix in path.suffixes]
+        for sign, hint in _HINTS.items():
+            if start.startswith(sign) if isinstance(sign, bytes) else sign in suffixes:
+                raise FormatError(f"the file {hint}") from None
         return
     formats = formats_of_record(record, fields)
     if formats and expected not in formats:
         raise FormatError(
             f"the file holds {_NAMES[formats[0]]}, not {_NAMES[expected]}; say so: --format "
             f"{formats[0]}"
-        )
-
-
-def _check_name(path: Path, text: bytes) -> None:
-    """Refuses a table or a plain text, recognized by the name of the file."""
-    if text.startswith(b"{"):
-        return
-    suffix = next((each for each in reversed(path.suffixes) if each.lower() not in _PACKED), "")
-    if (program := _TABLES.get(suffix.lower())) is not None:
-        raise FormatError(
-            f"the file is a table ({suffix}); {_TEXT}: {program} < FILE{suffix} > FILE.jsonl; "
-            "its columns may have other names: --inputs-field, --targets-field"
-        )
-    if suffix.lower() == ".txt":
-        raise FormatError(
-            f"the file is text; {_TEXT}, of which each line is a document: jq -Rc '{{text: .}}' "
-            "FILE.txt > FILE.jsonl; or, if all of it is one: jq -Rsc '{text: .}'"
         )

@@ -5,20 +5,21 @@ import os
 import signal
 import tempfile
 import threading
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import active_children, get_context, parent_process
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.data.text.chat_template import ChatTemplate, Rendered
-from dynapipe_hpc.data.text.chat_turns import TurnSamples, start_of_turn, turn_samples
+from dynapipe_hpc.data.text.chat_turns import start_of_turn, turn_samples
 from dynapipe_hpc.data.text.conversation import Conversation, Texts, check_no_context, n_shared
-from dynapipe_hpc.data.text.open_lines import BYTE_ORDER_MARK, MAX_LINE_BYTES, Lines, TextPart
+from dynapipe_hpc.data.text.open_lines import BYTE_ORDER_MARK, MAX_LINE_BYTES, Lines
 from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.record_fields import RecordFormat, kind_of, texts_in
 from dynapipe_hpc.data.text.records import FormatError, check_first_line, sample_of, task_of
@@ -43,7 +44,7 @@ def check_special_tokens(conversation: Conversation, tokenizer: Tokenizer) -> No
     """Refuses messages that spell a special token, unless --special-tokens accepts it."""
     if tokenizer.special_tokens:
         return
-    for text in texts_in(conversation.all_values):
+    for text in texts_in([conversation.messages, conversation.tools, dict(conversation.values)]):
         for token in tokenizer.special_texts:
             if token in text:
                 raise InputError(
@@ -93,7 +94,7 @@ def render_pair(chats: Sequence[Conversation], template: ChatTemplate) -> list[R
     texts = []
     for conversation in chats:
         chat = template.apply(conversation)
-        text, start = chat.whole().text, start_of_turn(chat, n_before).position
+        text, start = chat.whole().text, start_of_turn(chat, n_before)
         if text[:start] != chat.until(n_before + 1).text[:start]:
             raise InputError(
                 f"{template.name} writes messages differently when more follow, so that an answer "
@@ -129,9 +130,6 @@ def pair_sample(
     return sample
 
 
-_SPELLED = "a special token is spelled, and stays text; --special-tokens makes it that token"
-
-
 @dataclass(frozen=True, slots=True)
 class BadLine:
     """A line that is not a valid sample.
@@ -139,14 +137,14 @@ class BadLine:
     `is_format`: Whether the complete file has another format; the reason then names the remedy.
     """
 
-    part: TextPart
-    number: int  # number of the line in the part, from 1
+    path: Path
+    number: int  # number of the line in the file, from 1
     reason: str
     is_format: bool = False
 
     def describe(self) -> str:
-        """File, line number in the file, and reason, as a message."""
-        return f"{self.part.path}:{self.part.lines_before() + self.number}: {self.reason}"
+        """File, line number and reason, as a message."""
+        return f"{self.path}:{self.number}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +155,6 @@ class TokenizedLines:
     n_bytes: int  # size in bytes of all lines in the file
     n_records: int  # number of good lines; a conversation may make several samples
     bad: tuple[BadLine, ...]
-    notes: Counter[str]
 
 
 class _Text(NamedTuple):
@@ -165,7 +162,7 @@ class _Text(NamedTuple):
 
     number: int
     task: str
-    content: Texts | TurnSamples
+    content: Texts | list[Rendered]
 
 
 def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
@@ -177,9 +174,9 @@ def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
     bad: list[BadLine] = []
 
     def leave_out(number: int, error: InputError) -> None:
-        bad.append(BadLine(lines.part, number, str(error), isinstance(error, FormatError)))
+        bad.append(BadLine(lines.path, number, str(error), isinstance(error, FormatError)))
 
-    is_first = lines.first == 1 and lines.part.start == 0
+    is_first = lines.first == 1
     for number, content in enumerate(lines.lines, start=lines.first):
         line = content.removeprefix(BYTE_ORDER_MARK) if is_first else content
         if not line.strip():
@@ -187,17 +184,15 @@ def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
         try:
             if is_first:
                 is_first = False
-                check_first_line(lines.part.path, line, recipe.format, recipe.fields)
-            texts.append(_text_of(number, _parse(line), recipe))
+                check_first_line(lines.path, line, recipe.format, recipe.fields)
+            texts.append(_checked(_text_of(number, _parse(line), recipe)))
         except InputError as error:
             leave_out(number, error)
         except RecursionError:
             leave_out(number, InputError("values are nested too deeply"))
     samples: list[tuple[str, TokenSample]] = []
-    notes: Counter[str] = Counter()
     end_ids: set[int] = set()
     n_records = 0
-    names = () if recipe.tokenizer.special_tokens else recipe.tokenizer.special_texts
     has_pairs = recipe.format.has_pairs
     made = _marked([text.content for text in texts], recipe.tokenizer)
     for text, marked in zip(texts, made, strict=True):
@@ -208,14 +203,9 @@ def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
             continue
         n_records += 1
         samples += [(text.task, sample) for sample in text_samples]
-        if isinstance(text.content, TurnSamples):
-            notes.update(text.content.notes)
-            for rendered in text.content.samples:
+        if isinstance(text.content, list):
+            for rendered in text.content:
                 end_ids |= turn_end_ids(rendered, recipe.tokenizer)
-        elif names and any(
-            name in each for each in (text.content.prompt, *text.content.answers) for name in names
-        ):
-            notes[_SPELLED] += 1
     bad.sort(key=lambda line: line.number)
     block = TokenBlock.from_samples(
         [(sample.inputs, sample.targets, task) for task, sample in samples],
@@ -224,7 +214,7 @@ def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
         end_ids,
         rejected=[s.rejected for _, s in samples] if has_pairs else None,
     )
-    return TokenizedLines(block, lines.n_bytes, n_records, tuple(bad), notes)
+    return TokenizedLines(block, lines.n_bytes, n_records, tuple(bad))
 
 
 def _text_of(number: int, record: dict[str, Any], recipe: Recipe) -> _Text:
@@ -239,30 +229,44 @@ def _text_of(number: int, record: dict[str, Any], recipe: Recipe) -> _Text:
     return _Text(number, task, content)
 
 
+def _checked(text: _Text) -> _Text:
+    """Refuses texts that have no UTF-8, wherever in a record or a template they come from."""
+    if isinstance(text.content, Texts):
+        texts = text.task, text.content.prompt, *text.content.answers
+    else:
+        texts = text.task, *(rendered.text for rendered in text.content)
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError as error:
+        code = ord(error.object[error.start])
+        raise InputError(f"a text holds half of a surrogate pair, \\u{code:x}") from None
+    return text
+
+
 def _rendered(
     chats: tuple[Conversation, ...], template: ChatTemplate, recipe: Recipe
-) -> TurnSamples:
+) -> list[Rendered]:
     for chat in chats:
         check_special_tokens(chat, recipe.tokenizer)
     if recipe.format.has_pairs:
-        return TurnSamples(render_pair(chats, template), set())
+        return render_pair(chats, template)
     [chat] = chats
     return turn_samples(chat, template.apply(chat), recipe.turns)
 
 
 def _marked(
-    contents: Sequence[Texts | TurnSamples], tokenizer: Tokenizer
+    contents: Sequence[Texts | list[Rendered]], tokenizer: Tokenizer
 ) -> Iterator[list[Marked]]:
     """Tokens of each content, all made at once, with the spans that are trained."""
     plain = [(each.prompt, a) for each in contents if isinstance(each, Texts) for a in each.answers]
-    rendered = [r for each in contents if isinstance(each, TurnSamples) for r in each.samples]
+    rendered = [r for each in contents if isinstance(each, list) for r in each]
     answers = iter(encode_answers(plain, tokenizer))
     marked = iter(tokenizer.encode_marked([r.text for r in rendered], [r.spans for r in rendered]))
     for each in contents:
         if isinstance(each, Texts):
             yield [next(answers) for _ in each.answers]
         else:
-            yield [next(marked) for _ in each.samples]
+            yield [next(marked) for _ in each]
 
 
 def _samples(marked: Sequence[Marked], recipe: Recipe, *, has_pairs: bool) -> list[TokenSample]:
@@ -315,18 +319,23 @@ def open_pool(recipe: Recipe, n_workers: int) -> Iterator[TokenizePool]:
     context.set_forkserver_preload([__name__, *renders])
     others = active_children()
     executor = ProcessPoolExecutor(n_workers, context, _prepare, (recipe,))
+
+    def tokenize(blocks: Iterable[Lines]) -> Iterator[TokenizedLines]:
+        try:
+            yield from _by_workers(blocks, executor, most_waiting=2 * n_workers)
+        except BrokenProcessPool:
+            # The executor sends the others SIGTERM, which they block, and waits for their end.
+            for worker in active_children():
+                if worker not in others:
+                    worker.kill()
+            raise RunError(
+                "a worker process died, perhaps for lack of memory; try fewer workers: --workers N"
+            ) from None
+
     try:
         with _undisturbed(), _socket_in_short_folder():
             executor.submit(int)  # starts a worker, and the process that all are forked from
-        yield lambda blocks: _by_workers(blocks, executor, most_waiting=2 * n_workers)
-    except BrokenProcessPool:
-        # The executor sends the others SIGTERM, which is blocked in them, and waits for their end.
-        for worker in active_children():
-            if worker not in others:
-                worker.kill()
-        raise RunError(
-            "a worker process died, perhaps for lack of memory; try fewer workers: --workers N"
-        ) from None
+        yield tokenize
     finally:
         executor.shutdown(cancel_futures=True)
 

@@ -1,22 +1,20 @@
 """Files of a tokenizer, read and checked; `transformers` reads the files of a folder."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import tokenizers
-from tokenizers.models import BPE
-from tokenizers.pre_tokenizers import ByteLevel
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.extras import optional_packages
 from dynapipe_hpc.data.input_file import download_advice, read_input, read_text
 from dynapipe_hpc.data.text.vocabulary import (
     CONFIG_FILE,
-    files_sha256,
+    file_sha256,
     read_vocabulary,
     vocabulary_sha256,
 )
@@ -41,28 +39,17 @@ class TokenizerFiles:
     transformers: str = ""  # version of `transformers` that loaded the tokenizer; empty if none did
 
 
-def read_tokenizer(paths: Sequence[Path]) -> TokenizerFiles | None:
-    """Reads a tokenizer.
-
-    `paths`: The folder of a Hugging Face model; a file of the `tokenizers` library; the vocabulary
-    (JSON) and the merges (text) of a byte-level BPE like GPT-2's; or none. Returns the files,
-    or None if there are no paths.
-    """
-    match paths:
-        case []:
-            return None
-        case [folder] if folder.is_dir():
-            return _read_folder(folder)
-        case [path] if advice := download_advice(path):
-            raise InputError(f"{path}: there is no such file or folder{advice}")
-        case [path]:
-            name, model = path.name, _load_single_file(path)
-        case [vocabulary, merges]:
-            name = f"{vocabulary.name} {merges.name}"
-            model = _load_byte_level_bpe(vocabulary, merges)
-        case _:
-            raise InputError(f"--tokenizer takes one file or two, got {len(paths)}")
-    return TokenizerFiles(name, files_sha256(paths), vocabulary_sha256(model.get_vocab()), model)
+def read_tokenizer(path: Path | None) -> TokenizerFiles | None:
+    """Reads a tokenizer: a model's folder, or a file of the `tokenizers` library; None if none."""
+    if path is None:
+        return None
+    if path.is_dir():
+        return _read_folder(path)
+    if advice := download_advice(path):
+        raise InputError(f"{path}: there is no such file or folder{advice}")
+    model = _load_single_file(path)
+    ids_sha256 = vocabulary_sha256(model.get_vocab())
+    return TokenizerFiles(path.name, file_sha256(path), ids_sha256, model)
 
 
 @contextmanager
@@ -180,23 +167,11 @@ def _load_single_file(path: Path) -> tokenizers.Tokenizer:
     # A vocabulary may have a token of this name.
     if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
         raise InputError(
-            f"{path}: not a tokenizer file, it has no 'model'; if it is a vocabulary, give its "
-            "merges.txt too: --tokenizer VOCAB.json --tokenizer MERGES.txt"
+            f"{path}: not a tokenizer file, it has no 'model'; if it is a vocabulary, name the "
+            "folder of its model"
         )
     with explained(f"{path}: cannot be loaded as a tokenizer"):
         return _plain(tokenizers.Tokenizer.from_file(str(path)))
-
-
-def _load_byte_level_bpe(vocabulary: Path, merges: Path) -> tokenizers.Tokenizer:
-    for path in (vocabulary, merges):
-        read_input(path)
-    files = f"{vocabulary}, {merges}"
-    with explained(
-        f"{files}: not the vocabulary and the merges of a byte-level BPE, in this order"
-    ):
-        model = tokenizers.Tokenizer(BPE.from_file(str(vocabulary), str(merges)))
-    model.pre_tokenizer = ByteLevel(add_prefix_space=False)
-    return _plain(model)
 
 
 def _plain(model: tokenizers.Tokenizer) -> tokenizers.Tokenizer:

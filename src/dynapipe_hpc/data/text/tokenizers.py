@@ -55,7 +55,9 @@ class Tokenizer:
 
     def encode(self, texts: Sequence[str]) -> list[Sequence[int]]:
         """Token ids of every text, with no special tokens around them."""
-        return [text.encode() for text in texts]
+        no_spans: list[list[Span]] = [[]] * len(texts)
+        marked = self.encode_marked(texts, no_spans, special_tokens=self.special_tokens)
+        return [ids for ids, _ in marked]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of token ids, without special tokens; what is no UTF-8 is replaced."""
@@ -87,13 +89,6 @@ class VocabularyTokenizer(Tokenizer):
 
     model: tokenizers.Tokenizer = field(kw_only=True)
 
-    def encode(self, texts: Sequence[str]) -> list[Sequence[int]]:
-        with explained(f"{self.name}: cannot make tokens of the text"):
-            # Set each time, because it is not kept when sent to another process.
-            self.model.encode_special_tokens = not self.special_tokens
-            encoded = self.model.encode_batch_fast(texts, add_special_tokens=False)
-        return [each.ids for each in encoded]
-
     def decode(self, ids: Sequence[int]) -> str:
         text: str = self.model.decode(ids, skip_special_tokens=True)
         return text
@@ -102,6 +97,7 @@ class VocabularyTokenizer(Tokenizer):
         self, texts: Sequence[str], marked: Sequence[Sequence[Span]], *, special_tokens: bool = True
     ) -> list[Marked]:
         with explained(f"{self.name}: cannot make tokens of the text"):
+            # Set each time, because it is not kept when sent to another process.
             self.model.encode_special_tokens = not special_tokens
             encoded = self.model.encode_batch(texts, add_special_tokens=False)
         return [

@@ -2,12 +2,12 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dynapipe_hpc.data.input_file import read_input
+from dynapipe_hpc.data.input_file import json_value, read_input
 
 BYTES_SHA256 = hashlib.sha256(b"bytes").hexdigest()
 """Hash of the tokenizer without files, whose tokens are bytes."""
@@ -25,9 +25,9 @@ def vocabulary_sha256(ids: Mapping[str, int]) -> str:
     return hashlib.sha256(json.dumps(sorted(ids.items())).encode()).hexdigest()
 
 
-def files_sha256(paths: Iterable[Path]) -> str:
-    """SHA-256 of the bytes of files, in their order."""
-    return hashlib.sha256(b"".join(map(read_input, paths))).hexdigest()
+def file_sha256(path: Path) -> str:
+    """SHA-256 of the bytes of a file."""
+    return hashlib.sha256(read_input(path)).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def read_vocabulary(folder: Path) -> FolderVocabulary | None:
         return None
     contents = [read_input(folder / each) for each in _FILES if (folder / each).exists()]
     sha256 = hashlib.sha256(b"".join([*contents, _class_of(folder)])).hexdigest()
-    content = _json(read_input(folder / name)) if name.endswith(".json") else None
+    content = json_value(read_input(folder / name)) if name.endswith(".json") else None
     ids = _ids_of_tokenizer(content) if name == MODEL_FILE else _ids(content)
     return FolderVocabulary(name, sha256, ids)
 
@@ -57,19 +57,12 @@ def read_vocabulary(folder: Path) -> FolderVocabulary | None:
 def _class_of(folder: Path) -> bytes:
     """Type of the model, by which `transformers` chooses a class where none is named."""
     config, of_model = (
-        _json(read_input(path)) if (path := folder / name).exists() else None
+        json_value(read_input(path)) if (path := folder / name).exists() else None
         for name in (CONFIG_FILE, "config.json")
     )
     if (isinstance(config, dict) and "tokenizer_class" in config) or not isinstance(of_model, dict):
         return b""
     return json.dumps([of_model.get("model_type"), of_model.get("tokenizer_class")]).encode()
-
-
-def _json(content: bytes) -> Any:
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError):
-        return None  # of a tokenizer of another kind, with which no dataset was made
 
 
 def _ids_of_tokenizer(content: Any) -> dict[str, int]:
