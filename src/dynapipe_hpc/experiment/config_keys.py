@@ -148,7 +148,7 @@ def _described(schema: Schema) -> str:
     if len(members) > 1:
         return " or ".join(map(_described, members))
     if "const" in schema or "enum" in schema:
-        return one_of(schema.get("enum") or [schema["const"]])
+        return _one_of(schema.get("enum") or [schema["const"]])
     kind = schema.get("type", "")
     if kind == "array":
         entry = _described(_entry(schema))
@@ -170,7 +170,7 @@ def _described(schema: Schema) -> str:
     return f"{words} {limits}".strip()
 
 
-def one_of(values: Sequence[object]) -> str:
+def _one_of(values: Sequence[object]) -> str:
     """Values as a list in words, with "or" before the last."""
     *others, last = [repr(value).replace("'", '"') for value in values]
     return f"{', '.join(others)} or {last}" if others else last
