@@ -9,8 +9,6 @@ from enum import StrEnum
 from itertools import product
 from pathlib import Path
 
-from pydantic.dataclasses import dataclass as validated
-
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.atomic_write import FileKind, new_folder
 from dynapipe_hpc.data.errors import InputError
@@ -148,7 +146,7 @@ def _settings(planner: PlannerConfig, longest: int) -> Iterator[PlannerConfig]:
         yield planner.model_copy(update=tables)
 
 
-@validated(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class PlannedIteration:
     """Predicted numbers of one iteration by one method: a line of planned.jsonl.
 
@@ -175,7 +173,7 @@ class PlannedIteration:
         return self.method, self.iteration
 
 
-@validated(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Planned:
     """A planned iteration, and the processor time from lengths to checked bytes of all plans."""
 
