@@ -40,6 +40,8 @@ from dynapipe_hpc.training.checkpoint.parts import StatePart, TrainingState, wri
 from dynapipe_hpc.training.counters import Counters
 
 _N_COUNTED = 9
+SIGNAL_S = 300.0
+"""Time between a signal to stop and the kill that slurm/run.sbatch asks Slurm for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,6 @@ class Checkpoints:
         self._error: Future[str] = Future()
         self._error.set_result("")
         self._iterations_s: deque[float] = deque(maxlen=_N_COUNTED)
-        self._checked_s = 0.0  # of the checkpoint that `check_time` has looked at
         self._has_warned = False
         self.took_s = 0.0  # on the slowest rank, and to complete it; known on the first
 
@@ -127,33 +128,30 @@ class Checkpoints:
                 raise RunError(f"the last checkpoint could not be written: {error}")
 
     def check_time(self, iteration_ms: float) -> None:
-        """Compares the time of a checkpoint with that available for it, after each iteration.
+        """Warns, once, of a checkpoint that takes too long; called after each iteration.
 
-        It acts only just after a checkpoint has been completed, when little would be lost. The
-        median of iteration times counts, so that a single long iteration has no effect. Raises
-        `RunError` if a run that is asked to stop would be killed before it has stopped.
+        The median of iteration times counts, so that a single long iteration has no effect.
         """
         self._iterations_s.append(1e-3 * iteration_ms)
-        checkpoint_s, config = self.took_s, self._config
-        if checkpoint_s == self._checked_s:
-            return
-        self._checked_s = checkpoint_s
+        checkpoint_s, every = self.took_s, self._config.every
         iteration_s = median(self._iterations_s)
-        if 0 < config.grace_s < iteration_s + checkpoint_s:
-            raise RunError(
-                f"checkpoint.grace_s is {config.grace_s:g}, but an iteration takes "
-                f"{iteration_s:.1f} s and a checkpoint {checkpoint_s:.1f} s: a run that is asked "
-                "to stop would be killed before it has stopped; send the signal earlier "
-                "(--signal=USR1@SECONDS) and raise checkpoint.grace_s"
+        interval_s, stop_s = every * iteration_s, iteration_s + checkpoint_s
+        problem = ""
+        if stop_s > SIGNAL_S:
+            problem = (
+                f"an iteration and a checkpoint take {stop_s:.1f} s: under a scheduler that asks a "
+                f"run to stop {SIGNAL_S:.0f} s before it kills it, as slurm/run.sbatch does, the "
+                "last state would be lost; let it ask earlier (--signal=USR1@SECONDS)"
             )
-        interval_s = config.every * iteration_s
-        if 0 < interval_s < checkpoint_s and not self._has_warned:
-            self._has_warned = True
-            warn(
-                f"a checkpoint takes {checkpoint_s:.1f} s, but checkpoint.every = {config.every} "
+        elif 0 < interval_s < checkpoint_s:
+            problem = (
+                f"a checkpoint takes {checkpoint_s:.1f} s, but checkpoint.every = {every} "
                 f"iterations take only {interval_s:.1f} s, so training waits; raise "
                 "checkpoint.every"
             )
+        if problem and checkpoint_s and not self._has_warned:
+            self._has_warned = True
+            warn(problem)
 
     def end(self, n_done: int, *, stopped: bool, changed: bool = True) -> None:
         """Returns when all checkpoints are complete, including the last one if one is wanted.
