@@ -7,7 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from dynapipe_hpc.cli.verb import is_started_alone, number, option, output, say, switch, verb
+from dynapipe_hpc.cli.verb import FORCE, is_started_alone, number, option, output, say, switch, verb
 from dynapipe_hpc.data.atomic_write import check_output
 from dynapipe_hpc.data.errors import InputError, escaped, printable
 from dynapipe_hpc.data.text.record_fields import RecordFormat
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
         "turn text such as <|endoftext|> into special tokens; without it, it is plain text",
     ),
     switch("--skip-bad", "leave bad lines out"),
-    switch("--force", "replace OUT.h5 if it is a dataset"),
+    FORCE,
     number(
         "--workers N",
         "number of processes per rank that tokenize; default: 0, which means one per core",
@@ -290,7 +290,7 @@ def _check_for_files_only(arguments: argparse.Namespace) -> None:
     switch("--chat", "make conversations (lists of messages) instead"),
     switch("--preferences", "make conversations with a right and a wrong last answer instead"),
     option("--model FOLDER", "also write a small random model to fine-tune on OUT.jsonl"),
-    switch("--force", "replace OUT.jsonl if it is a demo corpus"),
+    FORCE,
     examples=[
         "dynapipe-hpc demo-corpus corpus.jsonl --samples 4000 --seed 1",
         "dynapipe-hpc demo-corpus chat.jsonl --samples 4000 --chat",
@@ -308,7 +308,7 @@ def demo_corpus(arguments: argparse.Namespace) -> int:
         tokenizer = home_of_starter_files() / "configs" / "demo_finetune" / "tokenizer"
         write_demo_model(arguments.model, tokenizer)
         say(f"{arguments.model}: a Llama of a million random weights")
-    check_output(arguments.output, [], corpus.DEMO_CORPUS, arguments.force)
+    check_output(arguments.output, [], arguments.force)
     n_samples, seed = arguments.samples, arguments.seed
     if arguments.chat:
         samples = corpus.demo_chats(n_samples, seed)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from dynapipe_hpc.cli.verb import (
     BATCHES,
     CONFIG,
+    FORCE,
     SET,
     number,
     open_ranks,
@@ -89,7 +90,7 @@ def init(arguments: argparse.Namespace) -> int:
     CONFIG,
     SET,
     output("TABLE.h5", "the cost table", required=True),
-    switch("--force", "replace TABLE.h5 if it is a cost table"),
+    FORCE,
     option(
         "--microbatch-tokens N",
         "largest micro-batch to measure, in padded tokens; default: a replica's share of a global "
@@ -105,7 +106,7 @@ def profile(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.experiment.load import load_config
     from dynapipe_hpc.experiment.profile.grid import ProfileGrid
     from dynapipe_hpc.job.job import open_job
-    from dynapipe_hpc.planner.cost.table.profile_file import TABLE, read_table
+    from dynapipe_hpc.planner.cost.table.profile_file import read_table
     from dynapipe_hpc.planner.cost.table.profile_table import describe_table
 
     output: Path = arguments.output
@@ -115,7 +116,7 @@ def profile(arguments: argparse.Namespace) -> int:
             grid = ProfileGrid.from_config(config, arguments.microbatch_tokens)
             check_profile(Experiment(config), job.size)
             if job.is_first:
-                check_output(output, [arguments.config], TABLE, arguments.force)
+                check_output(output, [arguments.config], arguments.force)
             check_torch()
         # Loads torch only after every check that does not need it.
         from dynapipe_hpc.experiment.profile.profile import write_costs
@@ -155,6 +156,7 @@ _PROFILE = option(
     _PROFILE,
     option("--lengths FILE.json", "plan these batches; needs --json"),
     option("--json OUT.json", "file for the plans of --lengths"),
+    FORCE,
     examples=[
         "dynapipe-hpc plan configs/tiny_cpu.toml --iteration 3 --explain",
         "dynapipe-hpc plan configs/tiny_cpu.toml --show --svg plan.svg",
@@ -171,6 +173,9 @@ def plan(arguments: argparse.Namespace) -> int:
         raise InputError(
             "--explain, --iteration, --show and --svg do not go with --lengths; leave one out"
         )
+    inputs = [arguments.config, *filter(None, [arguments.lengths])]
+    for path in filter(None, (arguments.json, arguments.svg)):
+        check_output(path, inputs, arguments.force)
     files = _files(arguments)
     if arguments.lengths is not None:
         say(plan_lengths(files, arguments.lengths, arguments.json))
@@ -221,6 +226,7 @@ def tune(arguments: argparse.Namespace) -> int:
         "--runs FOLDER",
         "new folder for configurations of the best points, and their list variants.txt",
     ),
+    FORCE,
     number("--best N", "points per method in --runs (default 3)", 1),
     examples=[
         "dynapipe-hpc grid-search configs/studies/packing.toml -o grid.csv",
@@ -230,7 +236,6 @@ def tune(arguments: argparse.Namespace) -> int:
 def grid_search(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.cli.progress import share_progress
     from dynapipe_hpc.experiment.study.predict import (
-        GRID,
         VARIANTS,
         check_runs,
         grid_search,
@@ -245,8 +250,7 @@ def grid_search(arguments: argparse.Namespace) -> int:
         with ranks.fail_together():
             files = _files(arguments)
             if ranks.is_first and arguments.output:
-                # They can be made again.
-                check_output(arguments.output, [arguments.config], GRID, force=True)
+                check_output(arguments.output, [arguments.config], arguments.force)
             if arguments.runs:
                 check_runs(arguments.runs, files.config)
         with share_progress("grid-search", shown=ranks.is_first) as on_share:

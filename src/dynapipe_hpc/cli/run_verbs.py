@@ -5,7 +5,8 @@ import sys
 import time
 from pathlib import Path
 
-from dynapipe_hpc.cli.verb import CONFIG, RUN, SET, number, option, output, say, switch, verb
+from dynapipe_hpc.cli.verb import CONFIG, FORCE, RUN, SET, number, option, output, say, switch, verb
+from dynapipe_hpc.data.atomic_write import check_output
 from dynapipe_hpc.data.errors import escaped, printable
 from dynapipe_hpc.data.input_file import why_unreadable
 
@@ -182,6 +183,7 @@ def explain(arguments: argparse.Namespace) -> int:
         "name of the run that the others are compared with (default: the first)",
         str,
     ),
+    FORCE,
     examples=[
         "dynapipe-hpc report runs/tiny",
         "dynapipe-hpc report runs/dense runs/dynamic --baseline dense -o comparison.html",
@@ -198,6 +200,8 @@ def report(arguments: argparse.Namespace) -> int:
     runs = [RunFolder.open(path) for path in folders or arguments.runs]
     comparison = compare(runs, arguments.baseline)
     say(text_table(comparison))
+    if arguments.output and arguments.output.exists():
+        check_output(arguments.output, [], arguments.force)
     page = arguments.output or default_page(runs)
     write_page(runs, comparison, page)
     print(f"\nreport: {escaped(str(page))}")

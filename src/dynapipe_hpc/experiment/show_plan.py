@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dynapipe_hpc.data.atomic_write import FileKind, atomic_write, check_output, check_replaceable
+from dynapipe_hpc.data.atomic_write import atomic_write
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.lengths_file import Lengths, read_lengths, samples_of_lengths
 from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, Recompute, tokens_held
@@ -34,10 +34,9 @@ Record = dict[str, Any]
 def plan_lengths(files: Experiment, lengths: Path, output: Path) -> Iterator[str]:
     """Plans every batch of a file of lengths, without the configured dataset.
 
-    The JSON file appears when all batches are planned, and replaces former plans of lengths. Yields
-    a warning if the costs were measured elsewhere, and a line per batch; an error names its batch.
+    The JSON file appears when all batches are planned. Yields a warning if the costs were measured
+    elsewhere, and a line per batch; an error names its batch.
     """
-    check_output(output, [lengths], PLANS, force=True)  # they can be planned again
     yield from (f"warning: {warning}" for warning in cost_warnings(files))
     shape, multiple = files.config.model, files.config.planner.document_multiple
     batches = read_lengths(lengths, needs_targets=shape.has_target_rows)
@@ -56,17 +55,6 @@ def plan_lengths(files: Experiment, lengths: Path, output: Path) -> Iterator[str
             yield f"batch {number}: {len(batch)} samples, {prediction}, {planned}"
         content = {"lengths": lengths.name, "batches": records}
         temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-
-
-def _holds_plans(path: Path) -> bool:
-    try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return False
-    return isinstance(content, dict) and content.keys() == {"lengths", "batches"}
-
-
-PLANS = FileKind("a file of plans", _holds_plans)
 
 
 def _plan(planner: Planner, number: int, batch: Lengths) -> tuple[Record, LowerBound]:
@@ -155,8 +143,6 @@ def show_plan(
     of a drawing.
     """
     config, planner = experiment.config, experiment.planner
-    if svg is not None:
-        check_replaceable(svg)
     warnings = cost_warnings(experiment)
     n_iterations = config.training.n_iterations
     if iteration >= n_iterations:

@@ -107,10 +107,11 @@ def test_the_best_of_every_method_is_printed_and_all_points_are_kept(
         f"{rate:,.0f}" for rate in sorted(rates.values(), reverse=True)
     ]
     assert {line.split(",")[11] for line in lines} == {"prediction", "refusal", "pruned"}
-    assert main(command) == 0  # replaces its own table
     table.write_text("mine")
     assert main(command) == 2
     assert table.read_text() == "mine"
+    assert main([*command, "--force"]) == 0
+    assert table.read_text().splitlines()[0] == header
 
 
 def test_the_best_points_become_configurations_for_a_job_array(tmp_path: Path) -> None:

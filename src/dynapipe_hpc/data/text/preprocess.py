@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dynapipe_hpc.data.atomic_write import check_output, remove_left_over
-from dynapipe_hpc.data.dataset.dataset_file import DATASET
 from dynapipe_hpc.data.dataset.dataset_header import DatasetHeader
 from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter
 from dynapipe_hpc.data.errors import InputError
@@ -101,7 +100,7 @@ def preprocess(
 
 def check_dataset_output(output: Path, sources: Sequence[Path], force: bool) -> None:
     """Checks, before the work starts, that a dataset can and may be written."""
-    check_output(output, sources, DATASET, force)
+    check_output(output, sources, force)
     if (suffix := output.suffix.lower()) in SOURCE_SUFFIXES:
         raise InputError(
             f"{output}: is the output, a dataset, but {suffix} is the name of a source; name the "

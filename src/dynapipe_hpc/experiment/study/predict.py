@@ -10,9 +10,8 @@ from itertools import product
 from pathlib import Path
 
 from dynapipe_hpc.architecture.placement import Placement
-from dynapipe_hpc.data.atomic_write import FileKind, new_folder
+from dynapipe_hpc.data.atomic_write import new_folder
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.input_file import read_input
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
@@ -426,10 +425,3 @@ def _cells(outcome: Outcome) -> tuple[str | float, ...]:
         numbers = (outcome.tokens_per_s, outcome.iteration_ms, outcome.real_share)
     layers, reason = " ".join(map(str, outcome.layers)), " ".join(outcome.reason.split())
     return (*columns, layers, *numbers, outcome.verdict, reason)
-
-
-def _holds_a_grid(path: Path) -> bool:
-    return read_input(path).startswith(_csv([COLUMNS]).encode())
-
-
-GRID = FileKind("a grid of predictions", _holds_a_grid)
