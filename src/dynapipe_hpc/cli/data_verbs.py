@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from dynapipe_hpc.cli.verb import FORCE, is_started_alone, number, option, output, say, switch, verb
 from dynapipe_hpc.data.atomic_write import check_output
-from dynapipe_hpc.data.errors import InputError, escaped, printable
+from dynapipe_hpc.data.errors import InputError, printable
 from dynapipe_hpc.data.text.record_fields import RecordFormat
 
 if TYPE_CHECKING:
@@ -196,11 +196,9 @@ def _tell(what: str, tokenizer: "Tokenizer", totals: "PreprocessTotals", start_s
 @verb(
     "show what is in a dataset, a cost table or the folder of a model",
     "Prints counts, length percentiles per task and a histogram of lengths of a dataset, or the "
-    "layers, ranges and link of a cost table. With --config, also the longest samples of a "
-    "dataset that fit in memory, per recompute mode, or whether a cost table fits the "
-    "experiment. For a model's folder, prints the families that can train it, or why none can.",
+    "layers, ranges and link of a cost table. For a model's folder, prints the families that can "
+    "train it, or why none can.",
     option("file PATH", "file, or folder of a model"),
-    option("--config CONFIG", "also show what fits this experiment (TOML)"),
     switch("--verify", "also read all samples or costs and compare them with their checksums"),
     number(
         "--show N",
@@ -215,7 +213,6 @@ def _tell(what: str, tokenizer: "Tokenizer", totals: "PreprocessTotals", start_s
     ),
     examples=[
         "dynapipe-hpc inspect corpus.h5 --verify --show 3 --tokenizer tokenizer.json",
-        "dynapipe-hpc inspect corpus.h5 --config configs/tiny_cpu.toml",
         "dynapipe-hpc inspect models/gemma-2-2b",
     ],
 )
@@ -249,11 +246,6 @@ def inspect(arguments: argparse.Namespace) -> int:
             f"{path}: neither a dataset nor a cost table; dynapipe-hpc preprocess makes the former "
             "and dynapipe-hpc profile the latter"
         )
-    if arguments.config is not None:
-        from dynapipe_hpc.experiment.describe_file import describe_for
-        from dynapipe_hpc.experiment.load import load_config
-
-        print(f"\n{escaped(describe_for(load_config(arguments.config), path))}")
     if arguments.show:
         from dynapipe_hpc.data.text.show_dataset import show_samples
         from dynapipe_hpc.data.text.tokenizer_files import read_tokenizer
@@ -267,7 +259,7 @@ def inspect(arguments: argparse.Namespace) -> int:
 
 def _check_for_files_only(arguments: argparse.Namespace) -> None:
     """Refuses options that do not apply to the folder of a model."""
-    names = [f"--{n}" for n in ("config", "verify", "show", "tokenizer") if getattr(arguments, n)]
+    names = [f"--{n}" for n in ("verify", "show", "tokenizer") if getattr(arguments, n)]
     if names:
         raise InputError(
             f"{arguments.file}: is a folder, but {', '.join(names)} of inspect "

@@ -19,8 +19,10 @@ from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.plan.rank_plan import RankPlan, grid
+from dynapipe_hpc.planner.batch.memory import activation_room_bytes, fits
 from dynapipe_hpc.planner.batch.row_length import check_rows
 from dynapipe_hpc.planner.choose.choice import Candidate, Choice, Infeasible
+from dynapipe_hpc.planner.cost.cost_model import Shapes
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.lower_bound import LongestTrip, LowerBound
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline
@@ -162,6 +164,7 @@ def show_plan(
             *(f"warning: {warning}" for warning in warnings),
             f"layers per stage {', '.join(map(str, experiment.placement.layers_per_stage))}",
             *experiment.data_lines,
+            longest_rows(experiment),
             *_summary(samples, plans, config),
             prediction_text(plans[0].prediction.iteration_ms, bound),
             *(_explanation(experiment, choice, samples) if explain else ()),
@@ -171,6 +174,19 @@ def show_plan(
             *(_drawn(plans, samples) if timeline else ()),
         ]
     )
+
+
+def longest_rows(experiment: Experiment) -> str:
+    """Tokens of the longest row that fits on every stage, per mode; of a T5, on either side."""
+    config, multiple = experiment.config, experiment.config.planner.document_multiple
+    cost = experiment.planner.cost.of_layout(config.planner.plainest_layout)
+    inputs = np.arange(multiple, config.model.max_tokens + 1, multiple)
+    targets = inputs if cost.is_encoder_decoder else np.zeros_like(inputs)
+    shapes = Shapes.padded(np.ones_like(inputs), inputs, targets)
+    room = activation_room_bytes(cost, config.cluster)
+    fitting = {m.text: fits(cost.stage_costs(shapes, m), room) for m in cost.recompute_modes}
+    longest = {mode: multiple * np.logical_and.accumulate(f).sum() for mode, f in fitting.items()}
+    return f"longest row that fits: {', '.join(f'{n:,} ({mode})' for mode, n in longest.items())}"
 
 
 def _drawn(plans: Sequence[RankPlan], samples: Sequence[Sample]) -> Iterator[str]:
