@@ -94,8 +94,6 @@ REPORTS = (
          "a share of another time", "numbers_have_the_sample_that_alone_lengthens_the_iteration")),
     *of("experiment/run/run_log.py", "tests/experiment/run/test_run_log.py",
         ("[:: self._n_shards]", "", "all shards of a stage are drawn"),
-        ("        if before[key] != now[key]", "        if False",
-         "settings change in a run that continues without a word"),
         ("return is_end or is_skipped or", "return is_end or", "a skipped update is not printed",
          "every_iteration_is_printed_or_every_nth"),
         ("        self.flush()\n        record", "        record",
