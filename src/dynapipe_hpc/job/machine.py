@@ -2,7 +2,6 @@
 
 import os
 import platform
-import subprocess
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -28,7 +27,6 @@ def machine_facts(n_ranks: int) -> dict[str, str | int]:
         "cores_per_rank": STARTED.n_cores,
         "python": platform.python_version(),
         "dynapipe-hpc": dynapipe_hpc.__version__,
-        "commit": _commit(),
     }
     slurm_job = read_slurm_job(os.environ)
     if slurm_job is not None:
@@ -56,29 +54,6 @@ def _processor() -> str:
         return platform.processor()
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.machine())
-
-
-def _commit() -> str:
-    """Commit of the running source tree; "unknown" outside of a repository."""
-    source = Path(dynapipe_hpc.__file__)
-    try:
-        # A virtual environment may be inside the repository of another project.
-        _git(source.parent, "ls-files", "--error-unmatch", source.name)
-        return _git(source.parent, "describe", "--always", "--dirty")
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"
-
-
-def _git(folder: Path, *arguments: str) -> str:
-    answer = subprocess.run(  # noqa: S603 - no input of users
-        ["git", *arguments],  # noqa: S607 - the user's git
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=10,
-        check=True,
-    )
-    return answer.stdout.strip()
 
 
 PLANNER_THREADS = 1
