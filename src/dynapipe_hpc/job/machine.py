@@ -56,29 +56,16 @@ def _processor() -> str:
     return next(names, platform.machine())
 
 
-PLANNER_THREADS = 1
-
-
-def shortage(n_cores: int, threads: int) -> str | None:
-    """Warning about ranks whose planner has no core of its own; None if it has one."""
-    n_wanted = threads + PLANNER_THREADS
-    if n_cores >= n_wanted:
-        return None
-    return (
-        f"each rank has {n_cores} of the {n_wanted} cores that its threads (training.threads = "
-        f"{threads}) and its planner need, so they will delay each other; request more cores "
-        f"(--cpus-per-task={n_wanted})"
-    )
-
-
 def crowded_hosts(job: Job, threads: int) -> list[str]:
-    """A warning per host with fewer cores than threads, on the first rank (collective)."""
+    """A warning per host with too few cores for its ranks, on the first rank (collective)."""
     on_host = job.on_this_host()
-    n_ranks, n_cores = on_host.size, len(set[int]().union(*on_host.gather(os.sched_getaffinity(0))))
-    is_crowded = on_host.is_first and n_ranks * threads > n_cores
+    n_ranks, n_visible = on_host.size, len(set().union(*on_host.gather(os.sched_getaffinity(0))))
+    n_cores, n_wanted = min(n_visible, n_ranks * STARTED.n_cores), threads + 1
+    is_crowded = on_host.is_first and n_ranks * n_wanted > n_cores
     on_host.free()
     warning = (
-        f"{platform.node()}: {n_ranks} x {threads} threads (ranks x training.threads) share "
-        f"{n_cores} cores and will slow each other down; use fewer ranks per host, or fewer threads"
+        f"{platform.node()} has {n_cores} cores for {n_ranks} x {n_wanted} threads (ranks x "
+        "training.threads and a planner), which will delay each other; request more cores "
+        f"(--cpus-per-task={n_wanted}), or use fewer ranks per host, or fewer threads"
     )
     return [each for each in job.gather(warning * is_crowded) if each]
