@@ -14,7 +14,7 @@ from tests.jobs.tiny_experiment import write_tiny_experiment
 
 from dynapipe_hpc import __version__
 from dynapipe_hpc.cli import progress
-from dynapipe_hpc.cli.main import main, make_parser
+from dynapipe_hpc.cli.main import make_parser
 from dynapipe_hpc.cli.progress import share_progress, time_left
 
 ROOT = Path(__file__).parents[2]
@@ -54,29 +54,6 @@ def test_the_package_is_the_command() -> None:
     wrong = run_command(*command, "nonsense")
     assert wrong.returncode == 2
     assert wrong.stderr.startswith("usage: dynapipe-hpc ")
-
-
-@pytest.mark.parametrize(
-    ("words", "hint"),
-    [
-        (["pln"], "plan"),
-        (["plan", "x.toml", "--explian"], "--explain"),
-        (["preprocess", "a.jsonl", "b.h5", "--tokeniser", "x"], "--tokenizer"),
-        (["preprocess", "a.jsonl", "b.h5", "--format", "alpcaa"], "alpaca"),
-    ],
-)
-def test_a_verb_an_option_and_a_choice_have_a_nearest(
-    words: list[str], hint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main(words)
-    assert capsys.readouterr().err.endswith(f"did you mean '{hint}'?\n")
-
-
-def test_what_is_not_near_has_no_hint(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main(["xyzzy"])
-    assert "did you mean" not in capsys.readouterr().err
 
 
 def test_the_time_left_is_not_told_before_a_share_is_done() -> None:

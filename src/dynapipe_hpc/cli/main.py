@@ -3,7 +3,6 @@
 import argparse
 import io
 import os
-import re
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn, cast
@@ -11,7 +10,6 @@ from typing import Any, NoReturn, cast
 from dynapipe_hpc import __version__
 from dynapipe_hpc.cli import data_verbs, plan_verbs, run_verbs
 from dynapipe_hpc.cli.verb import HelpFormatter, epilog
-from dynapipe_hpc.data.did_you_mean import did_you_mean
 from dynapipe_hpc.data.errors import InputError, RunError, print_error, printable
 from dynapipe_hpc.data.extras import optional_packages
 
@@ -71,20 +69,8 @@ class _Parser(argparse.ArgumentParser):
     def __init__(self, **options: Any) -> None:
         super().__init__(formatter_class=HelpFormatter, **options)
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parses arguments; the error of a verb names unknown ones, and the nearest option."""
-        parsed, unknown = super().parse_known_args(args, namespace)
-        if unknown:
-            options = [each for action in self._actions for each in action.option_strings]
-            hint = next(filter(None, (did_you_mean(word, options) for word in unknown)), "")
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
-        return parsed, unknown
-
     def error(self, message: str) -> NoReturn:
         """Prints the usage and an escaped error message, and exits with code 2."""
-        if choice := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)$", message):
-            known = [each.strip("'") for each in choice[2].split(", ")]
-            message += did_you_mean(choice[1], known)
         super().error(printable(message))
 
 
