@@ -81,11 +81,6 @@ if TYPE_CHECKING:
         0,
         default=0,
     ),
-    examples=[
-        "dynapipe-hpc preprocess corpus.jsonl corpus.h5",
-        "dynapipe-hpc preprocess chats.parquet chats.h5 --tokenizer Qwen2.5-7B-Instruct/",
-        "mpiexec -n 8 dynapipe-hpc preprocess part-*.jsonl corpus.h5 --workers 1",
-    ],
 )
 def preprocess(arguments: argparse.Namespace) -> int:
     return _run_alone(arguments) if is_started_alone() else _run_together(arguments)
@@ -211,10 +206,6 @@ def _tell(what: str, tokenizer: "Tokenizer", totals: "PreprocessTotals", start_s
         action="append",
         default=[],
     ),
-    examples=[
-        "dynapipe-hpc inspect corpus.h5 --verify --show 3 --tokenizer tokenizer.json",
-        "dynapipe-hpc inspect models/gemma-2-2b",
-    ],
 )
 def inspect(arguments: argparse.Namespace) -> int:
     if os.path.isdir(arguments.file):  # noqa: PTH112 - Path.is_dir fails on long names
@@ -283,10 +274,6 @@ def _check_for_files_only(arguments: argparse.Namespace) -> None:
     switch("--preferences", "make conversations with a right and a wrong last answer instead"),
     option("--model FOLDER", "also write a small random model to fine-tune on OUT.jsonl"),
     FORCE,
-    examples=[
-        "dynapipe-hpc demo-corpus corpus.jsonl --samples 4000 --seed 1",
-        "dynapipe-hpc demo-corpus chat.jsonl --samples 4000 --chat",
-    ],
 )
 def demo_corpus(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.data import demo_corpus as corpus
@@ -319,7 +306,6 @@ def demo_corpus(arguments: argparse.Namespace) -> int:
     "can begin (model.init_from). Its tokenizer files are copied along.",
     option("folder FOLDER", "Hugging Face model"),
     output("CHECKPOINT", "checkpoint to write", required=True),
-    examples=["dynapipe-hpc import models/gpt2 -o imports/gpt2"],
 )
 def import_(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.training.huggingface.import_export import import_model
@@ -346,11 +332,6 @@ def import_(arguments: argparse.Namespace) -> int:
         "--base MODEL",
         "model (Hugging Face folder, run or checkpoint) to add the adapters of RUN to",
     ),
-    examples=[
-        "dynapipe-hpc export runs/finetuned -o models/finetuned",
-        "dynapipe-hpc export runs/finetuned/checkpoints/000400 -o models/400 --dtype bfloat16",
-        "dynapipe-hpc export runs/lora -o models/merged --base models/llama",
-    ],
 )
 def export(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.training.huggingface.import_export import export_model
@@ -393,10 +374,6 @@ def export(arguments: argparse.Namespace) -> int:
         action="append",
         default=[],
     ),
-    examples=[
-        "dynapipe-hpc generate runs/finetuned --chat --prompt 'Name three rivers.'",
-        "dynapipe-hpc generate runs/finetuned --prompt Once --temperature 0.8 --top-p 0.9 --seed 3",
-    ],
 )
 def generate(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.training.generate import Sampling, generate

@@ -5,11 +5,10 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn, cast
+from typing import NoReturn, cast
 
 from dynapipe_hpc import __version__
 from dynapipe_hpc.cli import data_verbs, plan_verbs, run_verbs
-from dynapipe_hpc.cli.verb import HelpFormatter, epilog
 from dynapipe_hpc.data.errors import InputError, RunError, print_error, printable
 from dynapipe_hpc.data.extras import optional_packages
 
@@ -66,9 +65,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    def __init__(self, **options: Any) -> None:
-        super().__init__(formatter_class=HelpFormatter, **options)
-
     def error(self, message: str) -> NoReturn:
         """Prints the usage and an escaped error message, and exits with code 2."""
         super().error(printable(message))
@@ -78,7 +74,6 @@ def make_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="dynapipe-hpc",
         description="Trains language models on samples of very different lengths.",
-        epilog=epilog("dynapipe-hpc doctor", "dynapipe-hpc run --help"),
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)

@@ -30,11 +30,6 @@ if TYPE_CHECKING:
     "table, or one key with its full description.",
     option("key KEY", "a table or key (default: all tables)", str, nargs="?", default=""),
     switch("--schema", "print a JSON Schema, for editors"),
-    examples=[
-        "dynapipe-hpc config planner.cost",
-        "dynapipe-hpc config cluster.device_memory_bytes",
-        "dynapipe-hpc config --schema",
-    ],
 )
 def config(arguments: argparse.Namespace) -> int:
     import json
@@ -65,10 +60,6 @@ def config(arguments: argparse.Namespace) -> int:
     ),
     option("--model FOLDER", "model, checkpoint or run to start from"),
     output("FILE", "configuration to write", required=True),
-    examples=[
-        "dynapipe-hpc init data/demo.h5 --ranks 4 --memory 2GB -o first.toml",
-        "dynapipe-hpc init data/chat.h5 --ranks 8 --memory 76GB --model models/gpt2 -o a.toml",
-    ],
 )
 def init(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.experiment.study.propose import Wish, propose
@@ -97,7 +88,6 @@ def init(arguments: argparse.Namespace) -> int:
         "batch, cut into two micro-batches per stage, but at least the longest row",
         int,
     ),
-    examples=["mpiexec -n 4 dynapipe-hpc profile configs/tiny_cpu.toml -o costs.h5"],
 )
 def profile(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.cli.progress import share_progress
@@ -157,11 +147,6 @@ _PROFILE = option(
     option("--lengths FILE.json", "plan these batches; needs --json"),
     option("--json OUT.json", "file for the plans of --lengths"),
     FORCE,
-    examples=[
-        "dynapipe-hpc plan configs/tiny_cpu.toml --iteration 3 --explain",
-        "dynapipe-hpc plan configs/tiny_cpu.toml --show --svg plan.svg",
-        "dynapipe-hpc plan configs/tiny_cpu.toml --lengths lengths.json --json plans.json",
-    ],
 )
 def plan(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.experiment.show_plan import plan_lengths, show_plan
@@ -197,10 +182,6 @@ def plan(arguments: argparse.Namespace) -> int:
     SET,
     BATCHES,
     _PROFILE,
-    examples=[
-        "dynapipe-hpc tune configs/tiny_cpu.toml",
-        "dynapipe-hpc tune configs/tiny_cpu.toml --batches 20 --set cluster.n_replicas=4",
-    ],
 )
 def tune(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.experiment.study.predict import predict, variants
@@ -228,10 +209,6 @@ def tune(arguments: argparse.Namespace) -> int:
     ),
     FORCE,
     number("--best N", "points per method in --runs (default 3)", 1),
-    examples=[
-        "dynapipe-hpc grid-search configs/studies/packing.toml -o grid.csv",
-        "mpiexec -n 8 dynapipe-hpc grid-search configs/studies/packing.toml -o grid.csv",
-    ],
 )
 def grid_search(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.cli.progress import share_progress
@@ -275,10 +252,6 @@ def grid_search(arguments: argparse.Namespace) -> int:
     CONFIG,
     SET,
     output("FOLDER", "folder of the results", required=True),
-    examples=[
-        "dynapipe-hpc simulate configs/studies/packing.toml -o studies/packing",
-        "mpiexec -n 8 dynapipe-hpc simulate configs/studies/packing.toml -o studies/packing",
-    ],
 )
 def simulate(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.cli.progress import share_progress

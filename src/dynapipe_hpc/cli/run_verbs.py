@@ -22,10 +22,6 @@ _OTHER_SCREEN, _FIRST_SCREEN = "\x1b[?1049h", "\x1b[?1049l"
     option("config CONFIG", "configuration file", nargs="?"),
     SET,
     output("FOLDER", "run folder, new or to continue (default: a new one in runs)"),
-    examples=[
-        "dynapipe-hpc doctor",
-        "mpiexec -n 4 dynapipe-hpc doctor configs/tiny_cpu.toml -o runs/tiny",
-    ],
 )
 def doctor(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.experiment.doctor.examine import Case, examine
@@ -71,10 +67,6 @@ def _folder(name: str) -> Path:
     option("--memory SIZE", "memory of one rank, such as 76GB (default: what its device has)", str),
     SET,
     switch("--no-profile", "do not measure costs on GPUs"),
-    examples=[
-        "mpiexec -n 4 dynapipe-hpc finetune models/qwen3-0.6b chats.jsonl -o runs/chats",
-        "mpiexec -n 4 dynapipe-hpc finetune models/llama pairs.jsonl -o runs/dpo --lora",
-    ],
 )
 def finetune(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.cli.progress import share_progress
@@ -107,10 +99,6 @@ def finetune(arguments: argparse.Namespace) -> int:
         _folder,
         required=True,
     ),
-    examples=[
-        "mpiexec -n 4 dynapipe-hpc run configs/tiny_cpu.toml -o runs/tiny",
-        "srun dynapipe-hpc run configs/tiny_cpu.toml -o runs/2 --set training.seed=2",
-    ],
 )
 def run(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.job.job import open_job
@@ -132,7 +120,6 @@ def run(arguments: argparse.Namespace) -> int:
     "seconds until Ctrl-C; the run itself is not affected. Without a terminal, prints once.",
     RUN,
     number("--every SECONDS", "refresh interval in seconds (default 2)", 0.1, 3600, default=2.0),
-    examples=["dynapipe-hpc watch runs/tiny", "dynapipe-hpc watch runs/tiny --every 10"],
 )
 def watch(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.experiment.run.explain_run import live_view
@@ -161,7 +148,6 @@ def watch(arguments: argparse.Namespace) -> int:
     "Says from the run folder alone what ended a run (its last message, a signal, a kill), or that "
     "it still runs; which iteration and checkpoint were the last; and what to try next.",
     RUN,
-    examples=["dynapipe-hpc explain runs/tiny"],
 )
 def explain(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.experiment.run.explain_run import explain_run
@@ -184,10 +170,6 @@ def explain(arguments: argparse.Namespace) -> int:
         str,
     ),
     FORCE,
-    examples=[
-        "dynapipe-hpc report runs/tiny",
-        "dynapipe-hpc report runs/dense runs/dynamic --baseline dense -o comparison.html",
-    ],
 )
 def report(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.report.comparison import compare
@@ -213,7 +195,6 @@ def report(arguments: argparse.Namespace) -> int:
     "Copies the folders slurm and configs into DIR, to be changed and submitted from there, and "
     "the programs that slurm/smoke.sbatch runs. Never overwrites anything.",
     option("folder DIR", "folder, new or existing"),
-    examples=["dynapipe-hpc slurm-scripts job", "dynapipe-hpc slurm-scripts ."],
 )
 def slurm_scripts(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.job.starter_files import copy_starter_files
