@@ -158,8 +158,4 @@ REPORTS = (
     *of("cli/data_verbs.py", "tests/cli/test_inspect_verb.py",
         ("arguments.tokenizer and not arguments.show", "False", "inspect ignores a tokenizer",
          "an_option_that_would_do_nothing_is_refused")),
-    *of("cli/plan_verbs.py", "tests/experiment/study/test_grid_search.py",
-        ("arguments.best is not None and not arguments.runs", "False",
-         "grid-search ignores a number of runs",
-         "a_number_of_runs_without_a_folder_for_them_is_refused")),
 )  # fmt: skip

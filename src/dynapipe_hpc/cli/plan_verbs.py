@@ -18,7 +18,7 @@ from dynapipe_hpc.cli.verb import (
     verb,
 )
 from dynapipe_hpc.data.atomic_write import check_output
-from dynapipe_hpc.data.errors import InputError, escaped
+from dynapipe_hpc.data.errors import InputError
 
 if TYPE_CHECKING:
     from dynapipe_hpc.experiment.experiment import Experiment
@@ -197,39 +197,23 @@ def tune(arguments: argparse.Namespace) -> int:
     "predict the best parallel layout and settings of several methods",
     "Plans the first batches of CONFIG by every method of its [study] table, with replicas, stages "
     "and shards in powers of two, and baselines with every micro-batch size and mode of "
-    "recomputation, and prints the best of each. Several ranks share the points. Nothing runs; "
-    "--runs writes the best points for a job array that runs them.",
+    "recomputation, and prints the best of each. Several ranks share the points. Nothing runs.",
     CONFIG,
     SET,
     BATCHES,
     output("GRID.csv", "CSV file of all grid points, with the reason for each that cannot run"),
-    option(
-        "--runs FOLDER",
-        "new folder for configurations of the best points, and their list variants.txt",
-    ),
     FORCE,
-    number("--best N", "points per method in --runs (default 3)", 1),
 )
 def grid_search(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.cli.progress import share_progress
-    from dynapipe_hpc.experiment.study.predict import (
-        VARIANTS,
-        check_runs,
-        grid_search,
-        write_grid,
-        write_runs,
-    )
+    from dynapipe_hpc.experiment.study.predict import grid_search, write_grid
     from dynapipe_hpc.experiment.study.tables import describe_grid
 
-    if arguments.best is not None and not arguments.runs:
-        raise InputError("--best is used with --runs only; name a folder, or leave it out")
     with open_ranks() as ranks:
         with ranks.fail_together():
             files = _files(arguments)
             if ranks.is_first and arguments.output:
                 check_output(arguments.output, [arguments.config], arguments.force)
-            if arguments.runs:
-                check_runs(arguments.runs, files.config)
         with share_progress("grid-search", shown=ranks.is_first) as on_share:
             outcomes = grid_search(ranks, files, arguments.batches, on_share)
         if ranks.is_first:
@@ -237,10 +221,6 @@ def grid_search(arguments: argparse.Namespace) -> int:
         with ranks.fail_together():
             if ranks.is_first and arguments.output:
                 write_grid(arguments.output, outcomes)
-            if ranks.is_first and arguments.runs:
-                chosen = write_runs(arguments.runs, files.config, outcomes, arguments.best or 3)
-                variants = escaped(str(arguments.runs / VARIANTS))
-                print(f"{variants}: {len(chosen)} runs, for slurm/grid_search.sbatch")
     return 0
 
 

@@ -9,13 +9,11 @@ from enum import StrEnum
 from itertools import product
 from pathlib import Path
 
-from dynapipe_hpc.architecture.placement import Placement
-from dynapipe_hpc.data.atomic_write import new_folder
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.load import to_toml, with_tables
+from dynapipe_hpc.experiment.load import with_tables
 from dynapipe_hpc.job.ranks import Ranks
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.codec import encode_plans
@@ -325,8 +323,6 @@ def _predicted(files: Experiment, variant: Variant, batches: Sequence[Sequence[S
     return Outcome(variant, Verdict.PREDICTION, "", layers, tuple(records))
 
 
-VARIANTS = "variants.txt"
-
 COLUMNS = (
     *("method", "replicas", "stages", "shards", "zero_stage", "setting", "recompute"),
     *("layers_per_stage", "tokens_per_s", "iteration_ms", "real_share", "outcome", "reason"),
@@ -365,41 +361,6 @@ def predictions(outcomes: Sequence[Outcome]) -> list[Outcome]:
 
 def write_grid(path: Path, outcomes: Sequence[Outcome]) -> None:
     write_atomically(path, _csv([COLUMNS, *map(_cells, outcomes)]))
-
-
-def check_runs(folder: Path, config: ExperimentConfig) -> None:
-    """Checks that `write_runs` can write configurations that can run."""
-    if config.data.lengths:
-        raise InputError(
-            "data.lengths: draws lengths of samples that have no tokens to train on; for --runs "
-            "name a dataset in data.dataset"
-        )
-    if len(str(folder).split()) != 1:
-        raise InputError(
-            f"--runs '{folder}': has spaces, at which slurm/grid_search.sbatch splits lines; "
-            "name another folder"
-        )
-
-
-def write_runs(
-    folder: Path, config: ExperimentConfig, outcomes: Sequence[Outcome], n_best: int
-) -> Sequence[Outcome]:
-    """Writes 1.toml, 2.toml, ... for the `n_best` points of every method, and variants.txt.
-
-    Returns these points, in the order of the lines of variants.txt, which are paths of the files.
-    """
-    of_method: dict[str, list[Outcome]] = {o.variant.method: [] for o in outcomes}
-    for each in predictions(outcomes):
-        of_method[each.variant.method].append(each)
-    chosen = [each for best in of_method.values() for each in best[:n_best]]
-    names = [f"{number}.toml" for number in range(1, len(chosen) + 1)]
-    with new_folder(folder) as temporary:
-        for name, each in zip(names, chosen, strict=True):
-            text = to_toml(each.variant.applied_to(config), Placement(each.layers))
-            (temporary / name).write_text(f"# {each.variant.method}\n{text}", encoding="utf-8")
-        lines = "".join(f"{folder / name}\n" for name in names)
-        (temporary / VARIANTS).write_text(lines, encoding="utf-8")
-    return chosen
 
 
 def _csv(rows: Sequence[Sequence[str | float]]) -> str:
