@@ -20,10 +20,7 @@ file, whose path is relative to this one and whose keys this one replaces one by
 limits, are errors that name file, key and limits. Values that contradict each other are errors,
 too; `dynapipe-hpc plan CONFIG` finds them without a run.
 
-`dynapipe-hpc config KEY` prints what is below on a terminal. `dynapipe-hpc config --schema` prints
-a [JSON Schema](https://json-schema.org), with which an editor completes keys and marks wrong ones.
-Write it to `config.schema.json` beside the configuration, which `#:schema config.schema.json` as
-its first line connects with it in Taplo, Tombi and VS Code's Even Better TOML.
+`dynapipe-hpc config KEY` prints what is below on a terminal.
 
 A key without a default may be left out unless it is required; what descriptions say of None then
 holds. A required key may be in the file that `extends` names; those of `[model]` may be left out if

@@ -29,19 +29,11 @@ if TYPE_CHECKING:
     "Prints the keys of a configuration with default, type, limits and unit: all, those of a "
     "table, or one key with its full description.",
     option("key KEY", "a table or key (default: all tables)", str, nargs="?", default=""),
-    switch("--schema", "print a JSON Schema, for editors"),
 )
 def config(arguments: argparse.Namespace) -> int:
-    import json
+    from dynapipe_hpc.experiment.config_keys import describe_keys
 
-    from dynapipe_hpc.experiment.config_keys import describe_keys, editor_schema
-
-    if arguments.key and arguments.schema:
-        raise InputError(f"KEY '{arguments.key}' cannot be combined with --schema")
-    if arguments.schema:
-        print(json.dumps(editor_schema(), indent=2))
-    else:
-        say(describe_keys(arguments.key))
+    say(describe_keys(arguments.key))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""All keys of a configuration, described in words: for messages, the terminal and editors."""
+"""All keys of a configuration, described in words: for messages, the terminal and docs."""
 
 import re
 import textwrap
@@ -193,11 +193,6 @@ def _toml(value: Any) -> str:
 
 
 _WIDTH = 100
-_EXTENDS = {
-    "type": "string",
-    "minLength": 1,
-    "description": "File whose keys this one replaces, relative to this one.",
-}
 
 
 def describe_keys(name: str = "") -> Iterator[str]:
@@ -237,29 +232,3 @@ def _listing(table: KeyTable) -> Iterator[str]:
             initial_indent="    ",
             subsequent_indent="    ",
         )
-
-
-def editor_schema() -> dict[str, Any]:
-    """JSON schema of configuration files: their keys, and the limits of values.
-
-    No key is required, because a file that this one extends may have it; and a table may fit
-    several variants, because that file may choose among them.
-    """
-    relaxed: dict[str, Any] = _relaxed(config_schema())
-    relaxed["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-    relaxed["properties"]["extends"] = _EXTENDS
-    return relaxed
-
-
-def _relaxed(schema: Any) -> Any:
-    if isinstance(schema, list):
-        return [_relaxed(each) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    return {
-        "anyOf" if key == "oneOf" else key: _relaxed(value)
-        for key, value in schema.items()
-        # Under one of these names, a key of a table has a schema, not a list or text.
-        if not (key in ("required", "title") and not isinstance(value, dict))
-        and not (key == "discriminator" and "propertyName" in value)
-    }
