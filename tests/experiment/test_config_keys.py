@@ -99,7 +99,7 @@ def test_examples_load(block: str, tmp_path: Path) -> None:
 
 
 def test_a_key_a_table_and_all_tables_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "  default  0.1\n" in printed(capsys, "training.weight_decay")
+    assert "\nweight_decay = 0.1  # number ≥ 0\n    " in printed(capsys, "training.weight_decay")
     one = printed(capsys, "planner.search")
     assert one.startswith("[planner.search]\n# The [planner.search] table")
     assert one in printed(capsys)

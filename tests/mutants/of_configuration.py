@@ -16,7 +16,7 @@ CONFIGURATION = (
     *of("experiment/config_keys.py", "tests/experiment/test_config_keys.py",
         ("REQUIRED if «is_required→False» else", "a required key seems to have a default"),
         ('yield from «_tables(f"{path}.{name}", inner→(»)', "tables inside tables are left out"),
-        ('    "multipleOf": "a multiple of {}",\n', "", "a limit is not named")),
+        ('    "multipleOf": "a multiple of {:,}",\n', "", "a limit is not named")),
     *of("experiment/finetune.py", "tests/experiment/test_finetune.py",
         ("st_mtime_ns > made_ns«→ + 1»", "files that were changed are not read again",
          "a_dataset_of_files_that_were_changed_is_not_used_again"),
