@@ -271,7 +271,7 @@ def _results(wish: Finetune) -> Iterator[str]:
     _export(wish)
     run = RunFolder.open(wish.run)
     page = wish.output / "report.html"
-    comparison = compare([run], None)
+    comparison = compare([run])
     write_page([run], comparison, page)
     evaluations = run.evaluations()
     if evaluations:
