@@ -249,7 +249,6 @@ def inspect(arguments: argparse.Namespace) -> int:
 
 
 def _check_for_files_only(arguments: argparse.Namespace) -> None:
-    """Refuses options that do not apply to the folder of a model."""
     names = [f"--{n}" for n in ("verify", "show", "tokenizer") if getattr(arguments, n)]
     if names:
         raise InputError(

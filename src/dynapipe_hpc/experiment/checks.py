@@ -222,7 +222,6 @@ def check_profile(files: Experiment, n_ranks: int) -> None:
 
 
 def check_torch() -> None:
-    """Loads torch, which takes seconds."""
     # Modules are no garbage: a search through them takes a tenth of this import and of every
     # iteration's collection, and a third of a short run's CPU time at its exit.
     gc.disable()

@@ -149,7 +149,6 @@ def _toml(value: Any) -> str:
 
 
 def describe_keys(name: str = "") -> Iterator[str]:
-    """Lines on all tables, on the named one and those inside it, or on the named key."""
     every = [(table, key) for table in key_tables() for key in table.keys]
     shown = [
         each

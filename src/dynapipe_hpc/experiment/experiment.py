@@ -75,7 +75,6 @@ class Experiment:
     """
 
     def __init__(self, config: ExperimentConfig) -> None:
-        """Opens nothing yet."""
         self.config = config
         self._given = config.training
 
@@ -85,7 +84,6 @@ class Experiment:
         _ = self.mixture, self.evaluation, self.costs, self.origin
 
     def open(self) -> Self:
-        """Opens all files, and makes the planner."""
         self.open_files()
         _ = self.planner
         return self
@@ -116,7 +114,6 @@ class Experiment:
 
     @cached_property
     def weights_hash(self) -> str:
-        """Hash of the weights of `origin`; empty without one."""
         return hash_of_weights(self.origin) if self.origin else ""
 
     @cached_property
@@ -153,7 +150,6 @@ class Experiment:
 
     @cached_property
     def sampler(self) -> TokenBudgetSampler:
-        """Sampler of the global batches."""
         data, used = self.config.data, self.trained
         batches = MixtureBatches(m, used, data) if (m := self.mixture) else EpochBatches(used, data)
         task_ids = self.drawn.task_ids if self.drawn else self.dataset.task_ids
@@ -192,7 +188,6 @@ class Experiment:
         return _evaluated(self.config, table, self.dataset, self.used, n_iterations=n_iterations)
 
     def describe_evaluation(self) -> str:
-        """Number of evaluated samples and tokens, their source, and the times of evaluations."""
         table, evaluation = self.config.evaluation, self.evaluation
         if table is None or evaluation is None:
             return "none, as there is no [evaluation] table"
@@ -214,7 +209,6 @@ class Experiment:
         return _given(self._given).partition(" ")[0]
 
     def describe_iterations(self) -> str:
-        """Number of iterations, and the key from which it follows, if it does."""
         n = f"{self.training.n_iterations:,}"
         return n if self._given.iterations else f"{n}, as {_given(self._given)} takes"
 
@@ -308,11 +302,9 @@ class Experiment:
 
     @property
     def forward_planner(self) -> Planner:
-        """The planner of forward passes alone."""
         return self.planner.of_evaluation(self.config.planner.batch)
 
     def planner_of(self, placement: Placement) -> Planner:
-        """Planner of the iterations, for a placement of the layers."""
         config = self.config
         return Planner.from_config(
             config.planner,
@@ -324,7 +316,6 @@ class Experiment:
         )
 
     def corrected_planner(self, corrections: Corrections) -> Planner:
-        """The planner with the times of passes corrected, see `Planner.corrected`."""
         max_tokens = self.config.data.max_tokens
         return self.planner.corrected(self.config.planner, corrections, max_tokens)
 

@@ -68,7 +68,6 @@ class Finetune:
 
     @property
     def is_dataset(self) -> bool:
-        """Whether the source is a dataset already."""
         return len(self.sources) == 1 and self.sources[0].suffix == ".h5"
 
     @property
@@ -81,7 +80,6 @@ class Finetune:
 
     @property
     def costs(self) -> Path:
-        """The measured costs, where ranks are GPUs."""
         return self.output / "costs.h5"
 
     @property

@@ -29,7 +29,6 @@ class Source(NamedTuple):
     tables: Tables
 
     def says(self, keys: Sequence[str]) -> bool:
-        """Whether this source gives a value for the key."""
         node: Any = self.tables
         for key in keys:
             if not isinstance(node, dict):
@@ -161,7 +160,6 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
 
 
 def with_cost_table(config: ExperimentConfig, path: Path) -> ExperimentConfig:
-    """The configuration, but with measured costs from a file."""
     given = config.planner.cost
     settings = given if isinstance(given, ProfiledConfig) else ProfiledConfig(path=path)
     cost = settings.model_copy(update={"path": path})
@@ -298,7 +296,6 @@ def sizes_of_origin(model: Any) -> Source | None:
 
 
 def lacking_origin_error(objective: str) -> InputError:
-    """The error that preferences are to be trained without an initial model."""
     return InputError(
         f'training.objective is "{objective}", but there is no model.init_from, whose weights are '
         "the reference; name the model to begin with"

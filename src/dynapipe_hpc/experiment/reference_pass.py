@@ -73,7 +73,6 @@ class ReferenceFile:
         return np.frombuffer(data, _ORDER).astype(np.float64).reshape(-1, 2)
 
     def write(self, log_probs: FloatArray) -> None:
-        """Replaces the file."""
         data = log_probs.astype(_ORDER).tobytes()
         line = json.dumps(self._header(data)).encode()
         with atomic_write(self.path) as temporary:
@@ -94,8 +93,6 @@ def _is_writable(folder: Path) -> bool:
 
 
 class ReferencePass(NamedTuple):
-    """The reference of preference pairs of one dataset."""
-
     dataset: Dataset
     batches: Sequence[Sequence[Sample]]
     file: ReferenceFile

@@ -238,7 +238,6 @@ class Job:
         self.comm.Free()
 
     def barrier(self) -> None:
-        """Barrier: waits for all ranks."""
         self.comm.Barrier()
 
     def gather(self, value: T) -> list[T]:

@@ -175,7 +175,6 @@ def check_launch(case: Case) -> Iterator[Finding]:
 
 
 def check_access(case: Case) -> Iterator[Finding]:
-    """Opens a plan store, as runs do (collective)."""
     job, host = case.job, case.on_host.broadcast(case.job.rank)
     try:
         store = MpiPlanStore(job.comm, 1, _PLAN_BYTES, host=host)

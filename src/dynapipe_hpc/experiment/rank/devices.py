@@ -40,7 +40,6 @@ class CudaClock:
     """Clock that records moments as events on the compute stream, which runs behind the host."""
 
     def now(self) -> torch.cuda.Event:
-        """An event after everything that was launched."""
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record()
         return event
@@ -53,7 +52,6 @@ class CudaClock:
         return bool(moment.query())  # type: ignore[no-untyped-call]
 
     def ms_between(self, start: torch.cuda.Event, end: torch.cuda.Event) -> float:
-        """Time between two events in ms."""
         end.synchronize()
         elapsed: float = start.elapsed_time(end)
         return elapsed
@@ -61,8 +59,6 @@ class CudaClock:
 
 @dataclass(frozen=True, slots=True)
 class RankDevice:
-    """The device of a rank."""
-
     device: torch.device
     is_shared: bool = False  # whether any two ranks of the job share a GPU
 
@@ -114,7 +110,6 @@ def memory_of_ranks(job: Job) -> tuple[bool, int]:
 
 
 def dtype_of(config: ExperimentConfig) -> torch.dtype:
-    """The configured type of weights and activations."""
     dtype: torch.dtype = getattr(torch, config.training.dtype)
     return dtype
 
@@ -160,12 +155,10 @@ class HostDevice:
 
     @property
     def facts(self) -> dict[str, str]:
-        """Facts about the device, for a run folder."""
         return {"device": self.gpu_name or "cpu", "attention": self.attention}
 
 
 def find_host_device(config: ExperimentConfig) -> HostDevice:
-    """The kind of device that ranks on this host compute on."""
     model, dtype = config.model, dtype_of(config)
     if config.training.device == "cpu" or not torch.cuda.device_count():
         return HostDevice(attention=kernels_of(model, dtype, torch.device("cpu")))
@@ -219,7 +212,6 @@ def slices_obstacle(config: ExperimentConfig, host: HostDevice) -> str:
 
 
 def check_pairs(config: ExperimentConfig, host: HostDevice) -> None:
-    """Checks that the attention of preference pairs can run on this host's devices."""
     if config.training.preference_loss is not None and host.packed_obstacle:
         raise InputError(
             f'training.objective is "{config.training.objective}", but preference pairs that share '

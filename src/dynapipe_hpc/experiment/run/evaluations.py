@@ -202,7 +202,6 @@ class Evaluations:
 
     @property
     def have_ended_training(self) -> bool:
-        """Whether training should end, as `LossHistory.is_over` says."""
         return self._history.is_over
 
     def evaluate(self, n_done: int) -> EvaluationRecord | int:

@@ -271,7 +271,6 @@ class Plans:
 
     @property
     def is_ahead(self) -> bool:
-        """Whether the plan of the next iteration has been taken."""
         return bool(self._ahead)
 
     def take(self, iteration: int) -> TakenPlan:
@@ -294,7 +293,6 @@ class Plans:
         return [ahead.result() for ahead in self._ahead if ahead.exception() is None]
 
     def serve(self, taken: TakenPlan) -> None:
-        """Lets the loader serve the global batch of a plan."""
         if taken is not self._served:
             self._loader.start_iteration(taken.samples, taken.plan.iteration)
             self._served = taken

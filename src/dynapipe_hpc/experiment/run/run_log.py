@@ -66,7 +66,6 @@ class Trackers:
     """
 
     def __init__(self, trackers: Sequence[Tracker]) -> None:
-        """Starts to serve trackers that are open."""
         self._trackers = list(trackers)
         self._waiting = Queue[tuple[int, Numbers] | None](MAX_WAITING)
         self._is_full = False
@@ -339,7 +338,6 @@ class RunLog:
         self._folder.add_trace(plans, measured, self._work.shares(plans, samples))
 
     def close(self) -> None:
-        """Closes the run folder when all iterations are written."""
         self._quiet_period.end()
         self.flush()
         self._writer.shutdown()

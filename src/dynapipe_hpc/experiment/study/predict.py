@@ -264,7 +264,6 @@ class Outcome:
 
     @property
     def real_share(self) -> float:
-        """Share of the computed tokens that are real, on both sides of the model."""
         real = sum(record.input_tokens + record.target_tokens for record in self.records)
         return real / sum(record.row_tokens + record.target_row_tokens for record in self.records)
 
@@ -354,7 +353,6 @@ def grid_search(
 
 
 def predictions(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """The predictions, fastest first."""
     results = [each for each in outcomes if each.verdict is Verdict.PREDICTION]
     return sorted(results, key=lambda each: -each.tokens_per_s)
 

@@ -116,7 +116,6 @@ def _cells(planned: Sequence[Planned], rate: float | None, best: float | None) -
 
 
 def _aligned(rows: Sequence[Sequence[str]], *, n_left: int) -> Iterator[str]:
-    """Lines of a table: numbers to the right, and the last columns to the left."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     n_right = len(widths) - n_left
     for row in rows:

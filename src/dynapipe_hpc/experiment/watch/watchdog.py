@@ -31,8 +31,6 @@ from dynapipe_hpc.job.world import MPI
 
 
 class Neighbour(NamedTuple):
-    """A rank on this host, its process id, and the name of its process namespace."""
-
     rank: int
     pid: int
     names: str
