@@ -42,16 +42,10 @@ class ReferenceFile:
     n_samples: int
     shared: Path | None = None  # read until there is a file at `path`
 
-    @classmethod
-    def from_dataset(cls, dataset: Path, fingerprint: str, n_samples: int) -> Self:
-        """The file of a dataset; its name begins with the dataset's name."""
-        name = f"{dataset.name}.{fingerprint[:16]}.reference"
-        return cls(dataset.with_name(name), fingerprint, n_samples)
-
     def or_in_run(self, output: Path) -> Self:
         """This file; in the run folder if it is there, or cannot be written beside the dataset."""
         path = output / self.path.name
-        if _is_writable(self.path.parent) and not path.exists():
+        if os.access(self.path.parent, os.W_OK | os.X_OK) and not path.exists():
             return self
         return replace(self, path=path, shared=self.path)
 
@@ -86,10 +80,6 @@ class ReferenceFile:
             "n_samples": self.n_samples,
             "checksum": blake2b(data, digest_size=16).hexdigest(),
         }
-
-
-def _is_writable(folder: Path) -> bool:
-    return os.access(folder, os.W_OK | os.X_OK)
 
 
 class ReferencePass(NamedTuple):
@@ -140,8 +130,9 @@ def _file(
     hasher.update(repr(_settings(config, dataset)).encode())
     numbers = [(s.sample_id, s.input_tokens, s.target_tokens, s.rejected_tokens) for s in samples]
     hasher.update(np.array(numbers, "<i8").tobytes())
-    n_samples = len(dataset.task_ids)
-    return ReferenceFile.from_dataset(dataset.files[0].path, hasher.hexdigest(), n_samples)
+    path, fingerprint = dataset.files[0].path, hasher.hexdigest()
+    path = path.with_name(f"{path.name}.{fingerprint[:16]}.reference")
+    return ReferenceFile(path, fingerprint, len(dataset.task_ids))
 
 
 def _settings(config: ExperimentConfig, dataset: Dataset) -> list[object]:

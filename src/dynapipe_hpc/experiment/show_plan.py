@@ -167,11 +167,12 @@ def show_plan(
             longest_rows(experiment),
             *_summary(samples, plans, config),
             prediction_text(plans[0].prediction.iteration_ms, bound),
-            *(_explanation(experiment, choice, samples) if explain else ()),
+            *(explain_choice(choice) if explain else ()),
+            *([explain_outlier(planner.longest_trip(choice, samples))] if explain else ()),
             *_microbatches(plans),
             *_ranks(plans, choice, config.cluster),
             grid(plans),
-            *(_drawn(plans, samples) if timeline else ()),
+            *((*plan_strip(plans), *what_sets_the_time(plans, samples)) if timeline else ()),
         ]
     )
 
@@ -187,18 +188,6 @@ def longest_rows(experiment: Experiment) -> str:
     fitting = {m.text: fits(cost.stage_costs(shapes, m), room) for m in cost.recompute_modes}
     longest = {mode: multiple * np.logical_and.accumulate(f).sum() for mode, f in fitting.items()}
     return f"longest row that fits: {', '.join(f'{n:,} ({mode})' for mode, n in longest.items())}"
-
-
-def _drawn(plans: Sequence[RankPlan], samples: Sequence[Sample]) -> Iterator[str]:
-    yield from plan_strip(plans)
-    yield from what_sets_the_time(plans, samples)
-
-
-def _explanation(
-    experiment: Experiment, choice: Choice, samples: Sequence[Sample]
-) -> Iterator[str]:
-    yield from explain_choice(choice)
-    yield explain_outlier(experiment.planner.longest_trip(choice, samples))
 
 
 def prediction_text(iteration_ms: float, bound: LowerBound) -> str:

@@ -153,10 +153,6 @@ class HostDevice:
     attention: str = ""  # names of kernels, see `kernels_of`
     packed_obstacle: str = ""  # why packed rows have no kernel of their own on the GPU
 
-    @property
-    def facts(self) -> dict[str, str]:
-        return {"device": self.gpu_name or "cpu", "attention": self.attention}
-
 
 def find_host_device(config: ExperimentConfig) -> HostDevice:
     model, dtype = config.model, dtype_of(config)

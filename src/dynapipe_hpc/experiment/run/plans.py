@@ -152,7 +152,8 @@ class OnlineCosts:
             if self._is_closed:
                 raise StoppedError
             times = self._known[max(n_done, min(self._known))]
-        return self._experiment.corrected_planner(times.corrections)
+        config, planner = self._experiment.config, self._experiment.planner
+        return planner.corrected(config.planner, times.corrections, config.data.max_tokens)
 
     def close(self) -> None:
         """Wakes the thread that waits for measurements, to end."""

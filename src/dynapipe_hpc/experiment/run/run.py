@@ -18,7 +18,7 @@ from dynapipe_hpc.experiment.rank.devices import (
     find_device,
     prepare_for_host,
 )
-from dynapipe_hpc.experiment.run.evaluations import Evaluations, train_preferences
+from dynapipe_hpc.experiment.run.evaluations import Evaluations, StopAskedError, train_preferences
 from dynapipe_hpc.experiment.run.iteration import (
     IterationResult,
     RankTrace,
@@ -270,7 +270,8 @@ def _run(
     job: Job, experiment: Experiment, run: OpenRun, host: HostDevice, *, device: RankDevice
 ) -> int:
     """Trains in a run folder; returns the signal that stopped the run, or 0."""
-    with run.records(host.facts):
+    facts = {"device": host.gpu_name or "cpu", "attention": host.attention}
+    with run.records(facts):
         job.say(f"attention kernels: {host.attention}")
         for line in experiment.data_lines if job.is_first else ():
             job.say(line)
@@ -314,10 +315,10 @@ def _train(job: Job, experiment: Experiment, run: OpenRun, rank: Rank) -> int:
         )
         reference = None
         if config.training.preference_loss:
-            log_probs = train_preferences(rank, experiment, run)
-            if isinstance(log_probs, int):
-                return log_probs
-            reference = log_probs
+            try:
+                reference = train_preferences(rank, experiment, run)
+            except StopAskedError as stop:
+                return stop.stop_signal
         evaluations = Evaluations(
             rank, experiment, history=run.history, log=run.log, reference=reference
         )

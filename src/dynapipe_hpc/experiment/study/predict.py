@@ -40,13 +40,9 @@ class Variant:
     cluster: Cluster
 
     @property
-    def batch(self) -> BatchConfig:
-        return self.planner.batch
-
-    @property
     def setting(self) -> int | None:
         """Rows or tokens of a micro-batch, where the variant sets them; else None."""
-        setting = getattr(self.batch, "setting", None)
+        setting = getattr(self.planner.batch, "setting", None)
         return setting if isinstance(setting, int) else None
 
     def applied_to(self, config: ExperimentConfig) -> ExperimentConfig:
