@@ -25,7 +25,6 @@ VERBS = (
     plan_verbs.grid_search,
     plan_verbs.simulate,
     run_verbs.run,
-    run_verbs.watch,
     run_verbs.explain,
     run_verbs.report,
     data_verbs.import_,

@@ -1,17 +1,12 @@
-"""Verbs about runs and their machine: doctor, finetune, run, watch, explain, report, ..."""
+"""Verbs about runs and their machine: doctor, finetune, run, explain, report, slurm-scripts."""
 
 import argparse
-import sys
-import time
 from pathlib import Path
 
 from dynapipe_hpc.cli.verb import CONFIG, FORCE, RUN, SET, number, option, output, say, switch, verb
 from dynapipe_hpc.data.atomic_write import check_output
 from dynapipe_hpc.data.errors import escaped, printable
 from dynapipe_hpc.data.input_file import why_unreadable
-
-_HOME, _TO_END_OF_LINE, _TO_END = "\x1b[H", "\x1b[K", "\x1b[J"
-_OTHER_SCREEN, _FIRST_SCREEN = "\x1b[?1049h", "\x1b[?1049l"
 
 
 @verb(
@@ -108,38 +103,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 @verb(
-    "show the last iteration of a run while it executes",
-    "Shows a run from its run folder alone, on any machine that can read it, refreshed every few "
-    "seconds until Ctrl-C; the run itself is not affected. Without a terminal, prints once.",
-    RUN,
-    number("--every SECONDS", "refresh interval in seconds (default 2)", 0.1, 3600, default=2.0),
-)
-def watch(arguments: argparse.Namespace) -> int:
-    from dynapipe_hpc.experiment.run.explain_run import live_view
-
-    shown = [printable(line) for line in live_view(arguments.folder)]
-    if not sys.stdout.isatty():
-        print("\n".join(shown))
-        return 0
-    sys.stdout.write(_OTHER_SCREEN)
-    try:
-        while True:
-            text = "".join(f"{line}{_TO_END_OF_LINE}\n" for line in shown)
-            sys.stdout.write(f"{_HOME}{text}{_TO_END}")
-            sys.stdout.flush()
-            time.sleep(arguments.every)
-            shown = [printable(line) for line in live_view(arguments.folder)]
-    except KeyboardInterrupt:
-        return 0
-    finally:
-        sys.stdout.write(_FIRST_SCREEN)
-        print("\n".join(shown))
-
-
-@verb(
     "say how a run ended, how far it got and what to try next",
-    "Says from the run folder alone what ended a run (its last message, a signal, a kill), or that "
-    "it still runs; which iteration and checkpoint were the last; and what to try next.",
+    "Says from the run folder alone, on any machine that can read it, what ended a run (its last "
+    "message, a signal, a kill), or that it still runs; which iteration and checkpoint were the "
+    "last; and what to try next.",
     RUN,
 )
 def explain(arguments: argparse.Namespace) -> int:
