@@ -100,7 +100,8 @@ def _run_alone(arguments: argparse.Namespace) -> int:
 
         def on_progress(done: "PreprocessTotals") -> None:
             share = None if n_bytes is None else done.n_bytes / max(1, n_bytes)
-            show(share, _speed(done, start_s))
+            rate = done.n_tokens / (time.perf_counter() - start_s)
+            show(share, f"{done.n_tokens:,} tokens, {rate:,.0f} tokens/s")
 
         totals = preprocess(
             arguments.sources, arguments.output, recipe, options, on_progress=on_progress
@@ -165,11 +166,6 @@ def _load_recipe(arguments: argparse.Namespace) -> "Recipe":
     )
 
 
-def _speed(totals: "PreprocessTotals", start_s: float) -> str:
-    rate = totals.n_tokens / (time.perf_counter() - start_s)
-    return f"{totals.n_tokens:,} tokens, {rate:,.0f} tokens/s"
-
-
 def _tell(what: str, tokenizer: "Tokenizer", totals: "PreprocessTotals", start_s: float) -> None:
     elapsed_s = time.perf_counter() - start_s
     say(
@@ -209,7 +205,11 @@ def _tell(what: str, tokenizer: "Tokenizer", totals: "PreprocessTotals", start_s
 )
 def inspect(arguments: argparse.Namespace) -> int:
     if os.path.isdir(arguments.file):  # noqa: PTH112 - Path.is_dir fails on long names
-        _check_for_files_only(arguments)
+        if arguments.verify or arguments.show or arguments.tokenizer:
+            raise InputError(
+                f"{arguments.file}: is a folder, but --verify, --show and --tokenizer are for "
+                "files; leave them out"
+            )
         from dynapipe_hpc.training.huggingface.describe_model import describe_model
 
         say(describe_model(arguments.file))
@@ -246,15 +246,6 @@ def inspect(arguments: argparse.Namespace) -> int:
     if arguments.verify:
         print(f"\nverified, {verified or f'sha256 of the samples {verify_dataset(path)}'}")
     return 0
-
-
-def _check_for_files_only(arguments: argparse.Namespace) -> None:
-    names = [f"--{n}" for n in ("verify", "show", "tokenizer") if getattr(arguments, n)]
-    if names:
-        raise InputError(
-            f"{arguments.file}: is a folder, but {', '.join(names)} of inspect "
-            "can be used with files only; leave out what does not apply"
-        )
 
 
 @verb(

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
 @verb(
     "describe the keys of a configuration",
-    "Prints the keys of a configuration with default, type, limits and unit: all, those of a "
-    "table, or one key with its full description.",
+    "Prints keys with default, type, limits and description: all, those of a table, or one.",
     option("key KEY", "a table or key (default: all tables)", str, nargs="?", default=""),
 )
 def config(arguments: argparse.Namespace) -> int:

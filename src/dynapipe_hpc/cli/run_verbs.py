@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from dynapipe_hpc.cli.verb import CONFIG, FORCE, RUN, SET, number, option, output, say, switch, verb
+from dynapipe_hpc.cli.verb import CONFIG, FORCE, SET, number, option, output, say, switch, verb
 from dynapipe_hpc.data.atomic_write import check_output
 from dynapipe_hpc.data.errors import escaped, printable
 from dynapipe_hpc.data.input_file import why_unreadable
@@ -107,7 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
     "Says from the run folder alone, on any machine that can read it, what ended a run (its last "
     "message, a signal, a kill), or that it still runs; which iteration and checkpoint were the "
     "last; and what to try next.",
-    RUN,
+    option("folder RUN", "folder of a run"),
 )
 def explain(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.experiment.run.explain_run import explain_run

@@ -89,7 +89,6 @@ SET = option(
     action="append",
     default=[],
 )
-RUN = option("folder RUN", "folder of a run")
 FORCE = switch("--force", "replace an output file that exists")
 BATCHES = number("--batches N", "global batches to plan (default 5)", 1, default=5)
 

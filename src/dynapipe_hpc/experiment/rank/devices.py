@@ -1,6 +1,7 @@
 """The device on which a rank computes, what cannot run on it, and the layers of a stage there."""
 
 import hashlib
+import os
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +18,6 @@ from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.launch import device_index
 from dynapipe_hpc.job.machine import machine_facts, usable_bytes
-from dynapipe_hpc.job.world import STARTED
 from dynapipe_hpc.models.attention import kernels_of, packed_obstacle
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.sharding.shards import Shards
@@ -30,6 +30,8 @@ from dynapipe_hpc.training.allocated_memory import (
 )
 
 CPU = torch.device("cpu")
+_LIMITS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+"""Variables of CUDA and of ROCm that limit the GPUs which a process sees."""
 CONNECTIONS_BYTES = 2_000_000_000
 """Memory of a GPU that is left for the buffers of communicators, before their number is known."""
 SHARE_OF_HOST = 0.6
@@ -135,9 +137,8 @@ def wait_for(device: torch.device) -> None:
 
 
 def _visible() -> str:
-    if STARTED.devices is None:
-        return ""
-    return f" (it may see '{','.join(STARTED.devices)}')"
+    limits = [f"{name}='{os.environ[name]}'" for name in _LIMITS if name in os.environ]
+    return f" ({', '.join(limits)})" if limits else ""
 
 
 def _identity(device: torch.device) -> int:
