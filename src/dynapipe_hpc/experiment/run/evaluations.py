@@ -151,7 +151,8 @@ def find_reference(
 class Evaluations:
     """Evaluations of a run, if it has any. All ranks make the same calls.
 
-    `were_interrupted` says whether the run was asked to stop while it evaluated.
+    `were_interrupted` says whether the run was asked to stop while it evaluated; `history` has the
+    losses so far, and whether training should end.
     """
 
     def __init__(
@@ -167,7 +168,7 @@ class Evaluations:
 
         Preference pairs need their `reference`, see `find_reference`.
         """
-        self._rank, self._log, self._history = rank, log, history or LossHistory(0)
+        self._rank, self._log, self.history = rank, log, history or LossHistory(0)
         self._config, self._reference = experiment.config, reference
         self.were_interrupted = False
         if evaluated := experiment.evaluation:
@@ -184,7 +185,7 @@ class Evaluations:
         continues.
         """
         table = self._config.evaluation
-        if table is None or n_done in self._history:
+        if table is None or n_done in self.history:
             return 0
         if not table.is_due(n_done, self._config.training.n_iterations):
             return 0
@@ -193,16 +194,12 @@ class Evaluations:
         except StopAskedError as stop:
             self.were_interrupted = True
             return stop.stop_signal
-        is_best = self._history.add(n_done, result.loss)
+        is_best = self.history.add(n_done, result.loss)
         if self._log:
             self._log.add_evaluation(result, is_best=is_best)
-            if self.have_ended_training:
-                self._log.print_line(f"training ends early: {self._history.describe()}")
+            if self.history.is_over:
+                self._log.print_line(f"training ends early: {self.history.describe()}")
         return 0
-
-    @property
-    def have_ended_training(self) -> bool:
-        return self._history.is_over
 
     def evaluate(self, n_done: int) -> EvaluationRecord:
         """Evaluates the current weights; all ranks together, which all return the record.

@@ -351,7 +351,7 @@ def train(
     # An evaluation that an earlier run could not finish, or the first.
     stop_signal = evaluations.run_if_due(n_done)
     for iteration in plans.iterations:
-        if stop_signal or evaluations.have_ended_training:
+        if stop_signal or evaluations.history.is_over:
             break
         start_s = time.perf_counter()
         try:
@@ -374,7 +374,8 @@ def train(
         if iteration < n_traced:
             traced = job.gather((taken.data, trace))
         if log:
-            log.note(iteration, notes)
+            for note in notes:
+                log.print_line(f"iteration {iteration}: {note}")
             log.add(result, taken.samples, traced, elapsed_ms)
         n_done = iteration + 1
         # Before the checkpoint, which is kept if this state is the best.

@@ -296,11 +296,6 @@ class RunLog:
         """Returns when all iterations are written; raises `RunError` if they could not be."""
         self._writing.result()
 
-    def note(self, iteration: int, notes: Sequence[str]) -> None:
-        """Prints remarks about an iteration, after the lines of earlier ones."""
-        for line in notes:
-            self.print_line(f"iteration {iteration}: {line}")
-
     def print_line(self, line: str) -> None:
         """Prints a line, after the lines of the iterations so far."""
         self.flush()
@@ -330,12 +325,12 @@ class RunLog:
             # The text is written in one piece, as the checkpoint writer prints at the same time.
             print(f"{log_line(record)}\n", end="", flush=True)
         if traces:
-            self._trace(traces, samples)
-
-    def _trace(self, traces: Sequence[RankTrace], samples: Sequence[Sample]) -> None:
-        of_stages = traces[:: self._n_shards]
-        plans, measured = [decode(data) for data, _ in of_stages], [trace for _, trace in of_stages]
-        self._folder.add_trace(plans, measured, self._work.shares(plans, samples))
+            of_stages = traces[:: self._n_shards]
+            plans, measured = (
+                [decode(data) for data, _ in of_stages],
+                [each for _, each in of_stages],
+            )
+            self._folder.add_trace(plans, measured, self._work.shares(plans, samples))
 
     def close(self) -> None:
         self._quiet_period.end()
