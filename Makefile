@@ -138,7 +138,7 @@ demo-finetune: setup
 	$(DYNAPIPE) export $(FINETUNE)/pretrained -o $(FINETUNE)/model
 	cp $(TUNED)/tokenizer/* $(FINETUNE)/model
 	$(DEMO_RANKS) finetune $(FINETUNE)/model $(FINETUNE)/chat.jsonl -o $(FINETUNE)/tuned \
-		--learning-rate 1e-3 --memory 2GB $(SHORTER)
+		--set training.learning_rate=1e-3 --memory 2GB $(SHORTER)
 	$(DYNAPIPE) generate $(FINETUNE)/model --chat --prompt "$(QUESTION)" --tokens 24
 	$(DYNAPIPE) generate $(FINETUNE)/tuned/model --chat --prompt "$(QUESTION)"
 	$(BIN)/python $(TUNED)/ask_transformers.py $(FINETUNE)/tuned/model "$(QUESTION)"

@@ -78,6 +78,8 @@ def print_table(rows: Rows, forms: Mapping[str, str]) -> None:
 
 
 def write_json(path: Path, results: Mapping[str, object], n_ranks: int = 1) -> None:
-    """Writes results beside the facts of the machine."""
-    text = json.dumps({"machine": machine_facts(n_ranks), "results": results}, indent=1)
-    path.write_text(text + "\n", encoding="utf-8")
+    """Writes results beside the facts of the machine and the commit."""
+    command = ["git", "describe", "--always", "--dirty"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    machine = machine_facts(n_ranks) | {"commit": done.stdout.strip() or "unknown"}
+    path.write_text(json.dumps({"machine": machine, "results": results}, indent=1) + "\n")

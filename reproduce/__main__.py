@@ -3,7 +3,7 @@
     mpiexec -n 2 python -m reproduce [FOLDER] [-o OUTPUT] [--claims docs/claims.md]
 
 FOLDER (default ../shared) holds profiles/ with layers that the paper's authors measured, see
-benchmarks/a100_inputs.py. Ranks share the simulations. What an earlier start has simulated is kept.
+benchmarks/a100_inputs.py. Ranks share the simulations.
 """
 
 import argparse

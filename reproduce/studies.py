@@ -44,7 +44,7 @@ class Study(NamedTuple):
     """Methods that are compared on the same batches.
 
     Attributes:
-        name: Name of the folder.
+        name: Name of the study.
         family: Model, gpt or t5.
         methods: Methods to compare.
         tables: Keys that the experiment has instead of those of its file, table by table.
@@ -64,12 +64,12 @@ Found = Mapping[str, Sequence[Sequence[Planned]]]
 
 @dataclass(frozen=True, slots=True)
 class Studies:
-    """Simulations of one start; those that an earlier start has finished are read.
+    """Simulations of one start.
 
     Attributes:
         ranks: Processes among which simulations are dealt.
         inputs: Folder with profiles/, see benchmarks/a100_inputs.py.
-        output: Folder of all simulations, and of cost tables with what these clusters add.
+        output: Folder of cost tables with what these clusters add.
         choosers: Choosers of methods that no table stands for, see `simulate`.
     """
 
@@ -91,7 +91,7 @@ class Studies:
                 (study.name, seed): simulate(
                     Alone(),
                     self.files(study, seed),
-                    self.output / study.name / f"seed_{seed}",
+                    None,
                     choosers=self.choosers,
                 )
                 for study, seed in mine

@@ -20,14 +20,11 @@ file, whose path is relative to this one and whose keys this one replaces one by
 limits, are errors that name file, key and limits. Values that contradict each other are errors,
 too; `dynapipe-hpc plan CONFIG` finds them without a run.
 
-`dynapipe-hpc config KEY` prints what is below on a terminal. `dynapipe-hpc config --schema` prints
-a [JSON Schema](https://json-schema.org), with which an editor completes keys and marks wrong ones.
-Write it to `config.schema.json` beside the configuration, which `#:schema config.schema.json` as
-its first line connects with it in Taplo, Tombi and VS Code's Even Better TOML.
+`dynapipe-hpc config KEY` prints what is below on a terminal.
 
 A key without a default may be left out unless it is required; what descriptions say of None then
 holds. A required key may be in the file that `extends` names; those of `[model]` may be left out if
-`model.init_from` names a model. 2^53 means 2 to the power of 53.
+`model.init_from` names a model. Numbers of bytes may be strings such as "80GB" or "512MiB".
 
 A table of several variants has a section for each; the key that chooses is in its heading. Left
 out, `family` is "gpt" and `rule` is "dynamic".
@@ -50,7 +47,7 @@ def _page_section(table: KeyTable, seen: set[str]) -> str:
     rows = {_page_row(key): key.name for key in table.keys if key not in chosen}
     new = [row for row in rows if row not in seen]
     if new:
-        lines += ["| key | value | default | unit | |", "|---|---|---|---|---|", *new, ""]
+        lines += ["| key | value | default | |", "|---|---|---|---|", *new, ""]
     if as_above := [f"`{name}`" for row, name in rows.items() if row in seen]:
         lines += [f"As above: {', '.join(as_above)}.", ""]
     seen.update(new)
@@ -59,7 +56,7 @@ def _page_section(table: KeyTable, seen: set[str]) -> str:
 
 def _page_row(key: ConfigKey) -> str:
     default = f"`{key.default}`" if key.default not in ("", REQUIRED) else key.default
-    cells = (f"`{key.name}`", _escaped(key.value), default, key.unit, _escaped(key.text))
+    cells = (f"`{key.name}`", _escaped(key.value), default, _escaped(key.text))
     return f"| {' | '.join(cells)} |".replace("  |", " |")
 
 

@@ -45,7 +45,10 @@ MISTAKES = {
     "no JSON": (("model", "broken.jsonl"), "broken.jsonl:1: not JSON"),
     "no size": (("model", "chats.jsonl", "--memory", "much"), "device_memory_bytes = 'much'"),
     "no key": (("model", "chats.jsonl", "--set", "training.rate=1"), "unknown key 'training.rate'"),
-    "no number": (("model", "chats.jsonl", "--epochs", "some"), "training.epochs = 'some'"),
+    "no number": (
+        ("model", "chats.jsonl", "--set", "training.epochs=some"),
+        "training.epochs = 'some'",
+    ),
     "a long sample": (
         ("model", "chats.jsonl", "--set", "data.max_tokens=9999"),
         "but model.max_tokens (1024) is less",

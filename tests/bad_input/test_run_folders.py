@@ -65,13 +65,6 @@ def test_a_damaged_run_is_named(
     assert_refused(worker, folder, REPORT, words)
 
 
-@pytest.mark.parametrize("page", ["in.jsonl", "run/config.toml", "data.h5", "other.html"])
-def test_a_file_of_another_kind_is_never_replaced(worker: Worker, folder: Path, page: str) -> None:
-    (folder / "other.html").write_text("<!doctype html>\n<title>holidays</title>\n")
-    words = f"{page}: exists and is not a page of dynapipe-hpc report, so it is not overwritten"
-    assert_refused(worker, folder, ("report", "run", "-o", page), words)
-
-
 RUN = Path("trained")
 ONLY = RUN / "checkpoints" / "000003"
 

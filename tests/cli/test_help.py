@@ -2,8 +2,6 @@
 
 import argparse
 import json
-import re
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,13 +11,9 @@ from tests.jobs.command_line import finish, run_command, run_python
 from tests.jobs.tiny_experiment import write_tiny_experiment
 
 from dynapipe_hpc import __version__
-from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.cli import progress
-from dynapipe_hpc.cli.main import main, make_parser
+from dynapipe_hpc.cli.main import make_parser
 from dynapipe_hpc.cli.progress import share_progress, time_left
-from dynapipe_hpc.data.did_you_mean import OF_OTHER_TOOLS
-from dynapipe_hpc.data.text.record_fields import RecordFormat
-from dynapipe_hpc.experiment.config_keys import _names as known_keys
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,26 +23,10 @@ def parsers() -> dict[str, argparse.ArgumentParser]:
     return dict(verbs.choices)
 
 
-@pytest.mark.parametrize("verb", parsers())
-def test_help_ends_with_examples_that_work(verb: str) -> None:
-    _, heading, text = parsers()[verb].format_help().partition("\nexamples:\n")
-    lines = text.splitlines()
-    assert heading
-    assert 1 <= len(lines) <= 3
-    for line in lines:
-        command = re.fullmatch(r"  (?:srun |mpiexec -n \d+ )?dynapipe-hpc (.*)", line)
-        assert command, line
-        words = shlex.split(command[1])
-        assert words[0] == verb
-        assert make_parser().parse_args(words).run
-        assert all((ROOT / word).is_file() for word in words if word.startswith("configs/"))
-
-
 def test_descriptions_fit_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     for parser in [make_parser(), *parsers().values()]:
-        before, _, _ = parser.format_help().partition("\nexamples:\n")
-        assert max(len(line) for line in before.splitlines()) < 80
+        assert max(len(line) for line in parser.format_help().splitlines()) < 80
 
 
 def test_the_package_is_the_command() -> None:
@@ -58,56 +36,6 @@ def test_the_package_is_the_command() -> None:
     wrong = run_command(*command, "nonsense")
     assert wrong.returncode == 2
     assert wrong.stderr.startswith("usage: dynapipe-hpc ")
-
-
-@pytest.mark.parametrize(
-    ("words", "hint"),
-    [
-        (["pln"], "plan"),
-        (["plan", "x.toml", "--explian"], "--explain"),
-        (["preprocess", "a.jsonl", "b.h5", "--tokeniser", "x"], "--tokenizer"),
-        (["preprocess", "a.jsonl", "b.h5", "--format", "sharegpt"], "messages"),
-        (["preprocess", "a.jsonl", "b.h5", "--format", "alpcaa"], "alpaca"),
-    ],
-)
-def test_a_verb_an_option_and_a_choice_have_a_nearest(
-    words: list[str], hint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main(words)
-    assert capsys.readouterr().err.endswith(f"did you mean '{hint}'?\n")
-
-
-@pytest.mark.parametrize(
-    ("setting", "hint"),
-    [
-        ("training.lr=1", "learning_rate"),
-        ("training.max_steps=1", "iterations"),
-        ("model.lora={r=8}", "rank"),
-        ("model.lora={lora_alpha=8}", "alpha"),
-        ('model.lora={targets=["q_proj"]}', "query_key_value"),
-        ('model.lora={targets=["wo"]}', "down"),
-    ],
-)
-def test_a_key_of_another_tool_has_ours(
-    setting: str, hint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = Path(__file__).parents[2] / "configs" / "demo" / "dynamic.toml"
-    assert main(["plan", str(config), "--set", setting]) == 2
-    assert capsys.readouterr().err.endswith(f"did you mean '{hint}'?\n")
-
-
-def test_what_is_not_near_has_no_hint(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main(["xyzzy"])
-    assert "did you mean" not in capsys.readouterr().err
-
-
-def test_our_words_exist() -> None:
-    lora = {"query", "key", "value", "query_key_value", "attention_output", "up", "gate", "down"}
-    keys = {name.rpartition(".")[2] for name in known_keys()} | set(Lora.model_fields)
-    known = keys | lora | {each.value for each in RecordFormat}
-    assert {word for words in OF_OTHER_TOOLS.values() for word in words} <= known
 
 
 def test_the_time_left_is_not_told_before_a_share_is_done() -> None:

@@ -44,7 +44,9 @@ def lengths(tmp_path: Path) -> str:
 
 def planned(tmp_path: Path, config: str, lengths: str, *more: str) -> list[dict[str, Any]]:
     output = tmp_path / "plans.json"
-    assert main(["plan", config, "--lengths", lengths, "--json", str(output), *more]) == 0
+    assert (
+        main(["plan", config, "--lengths", lengths, "--json", str(output), "--force", *more]) == 0
+    )
     batches: list[dict[str, Any]] = json.loads(output.read_text(encoding="utf-8"))["batches"]
     return batches
 

@@ -12,7 +12,7 @@ from dynapipe_hpc.report.run_folder import RunFolder
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-CHEAP = ("--memory", "1GB", "--epochs", "1", "--learning-rate", "1e-3")
+CHEAP = ("--memory", "1GB", "--set", "training.epochs=1", "--set", "training.learning_rate=1e-3")
 COMMAND = (str(BIN / "dynapipe-hpc"), "finetune", "model", "chats.jsonl", *CHEAP)
 
 
@@ -74,7 +74,7 @@ def test_the_same_command_goes_on(folder: Path, line: str, number: signal.Signal
 
 
 def test_adapters_are_beside_the_model_that_they_are_merged_into(folder: Path) -> None:
-    options = ("--lora", "2", *CHEAP[:4], "--learning-rate", "1e-4")
+    options = ("--lora", "2", *CHEAP[:4], "--set", "training.learning_rate=1e-4")
     output = folder / "by LoRA"
     told = call_all(
         folder, 2, ("finetune", "model", "preferences.jsonl", "-o", "by LoRA", *options)
@@ -90,7 +90,7 @@ def test_adapters_are_beside_the_model_that_they_are_merged_into(folder: Path) -
 def test_on_gpus_costs_are_measured_first(folder: Path) -> None:
     output = folder / "measured"
     program = (sys.executable, "-m", "tests.jobs.measured_finetune")
-    options = ("model", "chats.jsonl", "-o", "measured", "--epochs", "1")
+    options = ("model", "chats.jsonl", "-o", "measured", "--set", "training.epochs=1")
     env = {"PYTHONPATH": str(Path(__file__).parents[2])}
     with real_job(folder, 2, *program, *options, env=env) as job:
         ended = job.wait(200)

@@ -6,9 +6,8 @@ from tests.jobs.tiny_experiment import tiny_experiment, with_keys
 
 from dynapipe_hpc.architecture.families import shape_from_values
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.experiment.checks import RUN_CHECKS, check_profile, check_run, check_size
+from dynapipe_hpc.experiment.checks import RUN_CHECKS, check_profile, check_run
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.job.world import MPI
 
 
 def files(dataset: Path, vocab_size: int) -> Experiment:
@@ -25,15 +24,6 @@ def test_a_decoder_of_its_own_needs_a_start_token(tmp_path: Path) -> None:
     message = "has no start token, but the decoder of a t5 reads one .* --start TOKEN"
     with pytest.raises(InputError, match=message):
         check_profile(t5, 1)
-
-
-@pytest.mark.skipif("Open MPI" not in MPI.Get_library_version(), reason="Open MPI alone wants it")
-def test_root_is_told_what_open_mpi_wants(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.geteuid", lambda: 0)
-    monkeypatch.delenv("OMPI_ALLOW_RUN_AS_ROOT", raising=False)
-    wanted = "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1$"
-    with pytest.raises(InputError, match=f"mpiexec -n 2 .*; as root, first: {wanted}"):
-        check_size(1, tiny_experiment(n_stages=2).cluster)
 
 
 def test_the_number_of_iterations_follows_from_epochs_and_tokens(tmp_path: Path) -> None:

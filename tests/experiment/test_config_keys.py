@@ -1,18 +1,15 @@
 """The reference of configuration keys: complete, true, current, and with examples."""
 
-import json
 import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pydantic import BaseModel
 from tests.configuration_page import PAGE, config_page
 
 from dynapipe_hpc.cli.main import main
-from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.config_keys import key_tables
 from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.training.huggingface.demo_model import write_demo_model
@@ -101,56 +98,10 @@ def test_examples_load(block: str, tmp_path: Path) -> None:
         assert config["training"][key] == value or isinstance(value, dict)
 
 
-def accepts(schema: Any, value: object, root: dict[str, Any]) -> bool:
-    """The part of JSON Schema that the schema uses, as its specification says."""
-    if "$ref" in schema:
-        rest = {key: each for key, each in schema.items() if key != "$ref"}
-        name = schema["$ref"].rpartition("/")[2]
-        return accepts(root["$defs"][name], value, root) and accepts(rest, value, root)
-    if "anyOf" in schema and not any(accepts(each, value, root) for each in schema["anyOf"]):
-        return False
-    types: dict[str, Any] = {"string": str, "integer": int, "number": (int, float), "boolean": bool}
-    types |= {"object": dict, "array": list, "null": type(None)}
-    kind = schema.get("type")
-    if kind and not isinstance(value, types[kind]):
-        return False
-    if kind in ("integer", "number") and isinstance(value, bool):
-        return False
-    if "enum" in schema and value not in schema["enum"]:
-        return False
-    if "const" in schema and value != schema["const"]:
-        return False
-    if isinstance(value, int | float):
-        return bool(
-            schema.get("minimum", value) <= value <= schema.get("maximum", value)
-            and value > schema.get("exclusiveMinimum", value - 1)
-        )
-    if isinstance(value, str):
-        return bool(re.search(schema.get("pattern", ""), value))
-    if isinstance(value, list) and "items" in schema:
-        return all(accepts(schema["items"], each, root) for each in value)
-    if isinstance(value, dict) and schema.get("additionalProperties") is False:
-        known = schema.get("properties", {})
-        return all(key in known and accepts(known[key], value[key], root) for key in value)
-    return True
-
-
-def test_the_schema_accepts_what_loads_and_refuses_what_does_not(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    schema = json.loads(printed(capsys, "--schema"))
-    for path in (ROOT / "configs").rglob("*.toml"):
-        assert accepts(schema, tomllib.loads(path.read_text()), schema), path
-    for text in BLOCKS:
-        assert accepts(schema, tomllib.loads(text), schema), text
-    assert set(schema["properties"]) == {*ExperimentConfig.model_fields, "extends"}
-    wrong = [
-        "[data]\nmax_token = 5",
-        "[store]\nlook_ahead = 0",
-        '[cluster]\ndevice_memory_bytes = "all"',
-        '[planner.batch]\nrule = "dinamic"',
-        '[training]\ndtype = "int8"',
-        "[planner.cost]\nlaunch_ms = true",
-    ]
-    assert [text for text in wrong if accepts(schema, tomllib.loads(text), schema)] == []
-    assert schema["$defs"]["Lora"]["properties"]["rank"]["description"].startswith("Number of rows")
+def test_a_key_a_table_and_all_tables_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "\nweight_decay = 0.1  # number ≥ 0\n    " in printed(capsys, "training.weight_decay")
+    one = printed(capsys, "planner.search")
+    assert one.startswith("[planner.search]\n# The [planner.search] table")
+    assert one in printed(capsys)
+    assert main(["config", "training.weight_deca"]) == 2
+    assert "did you mean 'training.weight_decay'?; see config alone" in capsys.readouterr().err

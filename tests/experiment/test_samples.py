@@ -13,7 +13,6 @@ from tests.oracles.mixed_batches import Mixed, mixed_batches
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.checks import RUN_CHECKS, check_run
 from dynapipe_hpc.experiment.config import EvaluationConfig, ExperimentConfig
-from dynapipe_hpc.experiment.describe_file import describe_for
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.run.resume import facts_of_run
 from dynapipe_hpc.experiment.show_plan import show_plan
@@ -93,8 +92,6 @@ def test_what_is_mixed_is_told_with_its_epochs(tmp_path: Path) -> None:
     ]
     assert lines[2].startswith("big: 2 of 12 samples are longer than data.max_tokens (32)")
     assert "\n".join(lines) in show_plan(experiment, 0)
-    assert "\n".join(lines) in describe_for(config, Path(config.data.paths[0]))
-    assert "\n".join(lines) not in describe_for(config, write_samples(tmp_path / "x.h5"))
 
 
 def test_a_run_that_outlasts_all_datasets_is_refused(tmp_path: Path) -> None:

@@ -87,6 +87,8 @@ NEEDS = {
 }
 
 
+EARLIER = {'"$DP" inspect "$T/out.h5" --config': '"$DP" plan'}
+"""Commands of the cases that are gone, and what says the same now."""
 NEW_PROCESSES = {"file_system_without_locks", "long_tmpdir"}
 """Kinds about processes as they start; those without `_lib/env.sh` have new ones, too."""
 ASKED = """\
@@ -174,6 +176,8 @@ def test_inputs_have_their_right_values(
     for name in (kind, "_lib", "_common"):  # what is shared cannot be written
         shutil.copytree(CASES / name, tmp_path / name, copy_function=shutil.copyfile)
     script = tmp_path / kind / "run.sh"
+    for earlier, now in EARLIER.items():
+        script.write_text(script.read_text().replace(earlier, now))
     begins = "_lib/env.sh" not in script.read_text() or kind in NEW_PROCESSES
     found = Path(sys.executable).parent if begins else request.getfixturevalue("programs")
     command = ["bash", str(script)]

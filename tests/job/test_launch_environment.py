@@ -2,7 +2,7 @@
 
 import pytest
 
-from dynapipe_hpc.job.launch import LaunchEnvironment, device_index, read_started
+from dynapipe_hpc.job.launch import device_index, read_started
 
 CORES = 8
 BATCH = {
@@ -86,26 +86,6 @@ def test_cores_are_those_one_is_bound_to_and_no_more_than_were_asked_for(
     assert read_started(environment, CORES).n_cores == n_cores
 
 
-@pytest.mark.parametrize(
-    ("environment", "devices"),
-    [
-        ({"CUDA_VISIBLE_DEVICES": "0,1"}, ("0", "1")),
-        ({"CUDA_VISIBLE_DEVICES": "2"}, ("2",)),
-        ({"CUDA_VISIBLE_DEVICES": ""}, ()),
-        ({"HIP_VISIBLE_DEVICES": "0,1"}, ("0", "1")),
-        ({"ROCR_VISIBLE_DEVICES": "3", "CUDA_VISIBLE_DEVICES": "0"}, ("0",)),
-        ({"ROCR_VISIBLE_DEVICES": "3"}, ("3",)),
-        ({}, None),
-    ],
-)
-def test_gpus_are_those_that_cuda_or_rocm_may_see(
-    environment: dict[str, str], devices: tuple[str, ...] | None
-) -> None:
-    assert read_started(environment, CORES) == LaunchEnvironment(
-        None, None, 0, 1, 0, True, devices, CORES
-    )
-
-
 def test_the_ranks_of_a_host_take_its_gpus_in_turn() -> None:
     assert [device_index(local_rank, 2) for local_rank in range(4)] == [0, 1, 0, 1]
     assert [device_index(local_rank, 1) for local_rank in range(4)] == [0, 0, 0, 0]  # one each
@@ -116,4 +96,3 @@ def test_variables_that_a_script_passes_on_empty_count_as_absent() -> None:
     for environment in (STEP, OPEN_MPI, MPICH, PALS):
         assert read_started(dict.fromkeys(environment, ""), CORES) == alone
     assert read_started(STEP | {"SLURM_CPUS_PER_TASK": ""}, CORES).n_cores == CORES
-    assert read_started({"CUDA_VISIBLE_DEVICES": ""}, CORES).devices == ()  # none, rather than all

@@ -1,7 +1,6 @@
 """A process: its freed memory, its cores, and what it says."""
 
 import marshal
-import os
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -11,7 +10,8 @@ from mpi4py import MPI
 
 from dynapipe_hpc.data.errors import print_error, warn
 from dynapipe_hpc.job.job import Job
-from dynapipe_hpc.job.machine import crowded_hosts, shortage
+from dynapipe_hpc.job.machine import crowded_hosts
+from dynapipe_hpc.job.world import STARTED
 
 MODULE = "dynapipe_hpc.job.process"
 IN_A_NEW_PROCESS = """
@@ -40,18 +40,12 @@ def test_pages_are_cleared_once() -> None:
 
 
 def test_missing_cores_are_asked_for() -> None:
-    said = shortage(2, 2)
-    assert said is not None
-    assert "each rank has 2 of the 3 cores" in said
-    assert "--cpus-per-task=3" in said
-
-
-def test_more_threads_than_cores_are_warned_of() -> None:
-    n = len(os.sched_getaffinity(0))
+    n = STARTED.n_cores
     job = Job(MPI.COMM_SELF)
-    assert not crowded_hosts(job, n)
-    (said,) = crowded_hosts(job, n + 1)
-    assert f"1 x {n + 1} threads (ranks x training.threads) share {n} cores and will slow" in said
+    assert not crowded_hosts(job, n - 1)
+    (line,) = crowded_hosts(job, n)
+    assert f"{n} cores for 1 x {n + 1} threads (ranks x training.threads and a planner)" in line
+    assert f"--cpus-per-task={n + 1}" in line
 
 
 def test_a_message_says_who_speaks_and_steers_no_terminal(

@@ -39,7 +39,7 @@ EVALUATION = (
     *of("data/dataset/sampler.py", "tests/experiment/test_samples.py",
         ("int(share * 2**64)", "int(share * 2**63)", "half of the share is held out")),
     *of("experiment/experiment.py", "tests/experiment/test_samples.py",
-        ("«self.config.held_out→0.0», self.dataset", "held-out samples are trained on")),
+        ("held_out = self.used, «self.config.held_out→0.0»", "held-out samples are trained on")),
     *of("experiment/config.py", "tests/experiment/test_samples.py",
         ("(2 + n_between)", "2", "more evaluations take more time")),
     *of("experiment/run/evaluations.py", "tests/experiment/run/test_train.py",

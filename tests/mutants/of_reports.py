@@ -94,8 +94,6 @@ REPORTS = (
          "a share of another time", "numbers_have_the_sample_that_alone_lengthens_the_iteration")),
     *of("experiment/run/run_log.py", "tests/experiment/run/test_run_log.py",
         ("[:: self._n_shards]", "", "all shards of a stage are drawn"),
-        ("        if before[key] != now[key]", "        if False",
-         "settings change in a run that continues without a word"),
         ("return is_end or is_skipped or", "return is_end or", "a skipped update is not printed",
          "every_iteration_is_printed_or_every_nth"),
         ("        self.flush()\n        record", "        record",
@@ -160,8 +158,4 @@ REPORTS = (
     *of("cli/data_verbs.py", "tests/cli/test_inspect_verb.py",
         ("arguments.tokenizer and not arguments.show", "False", "inspect ignores a tokenizer",
          "an_option_that_would_do_nothing_is_refused")),
-    *of("cli/plan_verbs.py", "tests/experiment/study/test_grid_search.py",
-        ("arguments.best is not None and not arguments.runs", "False",
-         "grid-search ignores a number of runs",
-         "a_number_of_runs_without_a_folder_for_them_is_refused")),
 )  # fmt: skip

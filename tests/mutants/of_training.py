@@ -51,7 +51,6 @@ TRAINING = (
         ("(step + 1) / config.warmup", "step / config.warmup", "the first step has no rate"),
         ("lowest + (1 - lowest) * DECAYS", "lowest + DECAYS", "more than the highest rate"),
         ("config.«decay_iterations or config.→»n_iterations", "the decay is as long as training"),
-        ("if keeps else", "if True else", "advice that does not keep the rate"),
         ("if not _keeps(config, n, step=n, rate=last):", "if False:",
          "a rate that falls after its warm-up is said to stay"),
         ("(min(1.0, done / length))", "(done / length)", "the rate rises again after its decay"),

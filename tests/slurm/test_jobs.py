@@ -105,26 +105,21 @@ def test_a_failed_step_says_why_and_none_of_those_after_it_runs(
     assert not (chain / "run").exists()
 
 
-STUDY = """\
+ONE_REPLICA = """\
 extends = "config.toml"
 [cluster]
 n_replicas = 1
-[[study.methods]]
-name = "naive"
-planner.batch = {rule = "naive_padding"}
-[[study.methods]]
-name = "ours"
 """
 
 
-def test_the_best_points_of_a_grid_run_and_are_compared(
+def test_the_lines_of_a_file_run_and_are_compared(
     cluster: Cluster, folder: Path, open_mpi: dict[str, str]
 ) -> None:
-    (folder / "two.toml").write_text(STUDY)
-    search = ["grid-search", "two.toml", "--batches", "1", "--best", "1", "--runs", "grid"]
-    assert "grid/variants.txt: 2 runs" in call(folder, None, *search)
+    (folder / "two.toml").write_text(ONE_REPLICA)
+    naive = "two.toml --set planner.batch={rule='naive_padding'}"
+    (folder / "variants.txt").write_text(f"{naive}\ntwo.toml\n")
     sizes = ["--array=1-2", "--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=2"]
-    words = [*sizes, str(SCRIPTS / "grid_search.sbatch"), "grid/variants.txt", "runs"]
+    words = [*sizes, str(SCRIPTS / "grid_search.sbatch"), "variants.txt", "runs"]
     changed = ["--set", "training.learning_rate=2e-3"]
     job = submit(cluster, folder, [*words, *changed], open_mpi | {"LAUNCHER": "srun --mpi=pmix"})
     while cluster.call("squeue", "--noheader"):

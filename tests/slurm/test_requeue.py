@@ -95,7 +95,7 @@ def test_a_job_put_back_ends_with_the_model(
     command = [str(Path(sys.executable).with_name("dynapipe-hpc")), "demo-corpus", "chats.jsonl"]
     made = [*command, "--samples", "300", "--chat", "--model", "model"]
     subprocess.run(made, cwd=folder, check=True, timeout=60)
-    words = ["model", "chats.jsonl", "-o", "tuned", "--memory", "1GB", "--epochs", "4"]
+    words = ["model", "chats.jsonl", "-o", "tuned", "--memory", "1GB", "--set", "training.epochs=4"]
     script = str(SCRIPTS / "finetune.sbatch")
     launcher = open_mpi | {"LAUNCHER": "srun --mpi=pmix"}
     job = submit(cluster, folder, [*SIZES, script, *words], launcher)

@@ -80,7 +80,8 @@ from dynapipe_hpc.job.launch import device_index, read_started
 
 cores = os.sched_getaffinity(0)
 started = read_started(os.environ, len(cores))
-device = started.devices[device_index(started.local_rank, len(started.devices))]
+devices = os.environ["CUDA_VISIBLE_DEVICES"].split(",")
+device = devices[device_index(started.local_rank, len(devices))]
 print(f"{os.environ['SLURMD_NODENAME']} GPU {device} core {cores} of {started.n_cores}\\n", end="")
 """
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from transformers import optimization as schedules
 
 from dynapipe_hpc.training.config import TrainingConfig
-from dynapipe_hpc.training.learning_rate import describe_change, describe_longer, learning_rate
+from dynapipe_hpc.training.learning_rate import describe_longer, learning_rate
 
 ENDED = TrainingConfig(iterations=10, learning_rate=0.5, warmup_iterations=2)
 
@@ -30,40 +30,6 @@ def test_who_raises_iterations_is_told_what_the_rate_does() -> None:
     assert "with training.decay_iterations=10 it stays at 0.05" in describe_longer(ENDED)
     kept = longer(ENDED, iterations=10, decay_iterations=10)
     assert describe_longer(kept) == "the learning rate continues at 0.05"
-
-
-def test_a_rate_that_jumps_where_a_run_goes_on_is_named() -> None:
-    assert describe_change(10, ENDED, ENDED) == ""
-    assert describe_change(10, ENDED, longer(ENDED, decay_iterations=10)) == ""
-    rate = learning_rate(10, longer(ENDED))
-    assert describe_change(10, ENDED, longer(ENDED)) == (
-        f"the learning rate of iteration 10 changes from 0.05 to {rate:.3g}; "
-        "training.decay_iterations=10 keeps it"
-    )
-    assert rate == pytest.approx(0.275)  # half way down
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"schedule": "constant", "decay_iterations": 10},
-        {"learning_rate": 0.7, "decay_iterations": 10},
-        {"learning_rate": 0.7},
-        {"min_learning_rate_ratio": 0.2},
-        {"warmup_iterations": 12, "decay_iterations": 20},
-    ],
-)
-def test_what_does_not_keep_the_rate_is_not_advised(changes: dict[str, object]) -> None:
-    config = longer(ENDED, **changes)
-    rate = learning_rate(10, config)
-    message = f"the learning rate of iteration 10 changes from 0.05 to {rate:.3g}"
-    assert describe_change(10, ENDED, config) == message
-
-
-def test_an_end_of_the_decay_that_is_left_out_or_moved_is_advised_again() -> None:
-    earlier = longer(ENDED, decay_iterations=8)
-    for changed in (longer(ENDED), longer(ENDED, decay_iterations=15)):
-        assert "; training.decay_iterations=8 keeps it" in describe_change(9, earlier, changed)
 
 
 def test_who_raises_iterations_is_told_only_what_is_so() -> None:

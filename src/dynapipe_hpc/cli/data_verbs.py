@@ -7,9 +7,9 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from dynapipe_hpc.cli.verb import is_started_alone, number, option, output, say, switch, verb
+from dynapipe_hpc.cli.verb import FORCE, is_started_alone, number, option, output, say, switch, verb
 from dynapipe_hpc.data.atomic_write import check_output
-from dynapipe_hpc.data.errors import InputError, escaped, printable
+from dynapipe_hpc.data.errors import InputError, printable
 from dynapipe_hpc.data.text.record_fields import RecordFormat
 
 if TYPE_CHECKING:
@@ -74,18 +74,13 @@ if TYPE_CHECKING:
         "turn text such as <|endoftext|> into special tokens; without it, it is plain text",
     ),
     switch("--skip-bad", "leave bad lines out"),
-    switch("--force", "replace OUT.h5 if it is a dataset"),
+    FORCE,
     number(
         "--workers N",
         "number of processes per rank that tokenize; default: 0, which means one per core",
         0,
         default=0,
     ),
-    examples=[
-        "dynapipe-hpc preprocess corpus.jsonl corpus.h5",
-        "dynapipe-hpc preprocess chats.parquet chats.h5 --tokenizer Qwen2.5-7B-Instruct/",
-        "mpiexec -n 8 dynapipe-hpc preprocess part-*.jsonl corpus.h5 --workers 1",
-    ],
 )
 def preprocess(arguments: argparse.Namespace) -> int:
     if not is_started_alone():
@@ -108,7 +103,8 @@ def _preprocess(arguments: argparse.Namespace, job: "Job | None") -> int:
     with share_progress("preprocess", shown=job is None or job.is_first) as show:
 
         def on_progress(share: float | None, done: "PreprocessTotals") -> None:
-            show(share, _speed(done, start_s))
+            rate = done.n_tokens / (time.perf_counter() - start_s)
+            show(share, f"{done.n_tokens:,} tokens, {rate:,.0f} tokens/s")
 
         if job is None:
             recipe = _load_recipe(arguments)
@@ -160,11 +156,6 @@ def _load_recipe(arguments: argparse.Namespace) -> "Recipe":
     )
 
 
-def _speed(totals: "PreprocessTotals", start_s: float) -> str:
-    rate = totals.n_tokens / (time.perf_counter() - start_s)
-    return f"{totals.n_tokens:,} tokens, {rate:,.0f} tokens/s"
-
-
 def _tell(
     output: "Path", tokenizer: "Tokenizer", totals: "PreprocessTotals", start_s: float
 ) -> None:
@@ -187,11 +178,9 @@ def _tell(
 @verb(
     "show what is in a dataset, a cost table or the folder of a model",
     "Prints counts, length percentiles per task and a histogram of lengths of a dataset, or the "
-    "layers, ranges and link of a cost table. With --config, also the longest samples of a "
-    "dataset that fit in memory, per recompute mode, or whether a cost table fits the "
-    "experiment. For a model's folder, prints the families that can train it, or why none can.",
+    "layers, ranges and link of a cost table. For a model's folder, prints the families that can "
+    "train it, or why none can.",
     option("file PATH", "file, or folder of a model"),
-    option("--config CONFIG", "also show what fits this experiment (TOML)"),
     switch("--verify", "also read all samples or costs and compare them with their checksums"),
     number(
         "--show N",
@@ -202,15 +191,14 @@ def _tell(
         "--tokenizer PATH",
         "with --show, print text instead of token ids; as for preprocess",
     ),
-    examples=[
-        "dynapipe-hpc inspect corpus.h5 --verify --show 3 --tokenizer tokenizer.json",
-        "dynapipe-hpc inspect corpus.h5 --config configs/tiny_cpu.toml",
-        "dynapipe-hpc inspect models/gemma-2-2b",
-    ],
 )
 def inspect(arguments: argparse.Namespace) -> int:
     if os.path.isdir(arguments.file):  # noqa: PTH112 - Path.is_dir fails on long names
-        _check_for_files_only(arguments)
+        if arguments.verify or arguments.show or arguments.tokenizer:
+            raise InputError(
+                f"{arguments.file}: is a folder, but --verify, --show and --tokenizer are for "
+                "files; leave them out"
+            )
         from dynapipe_hpc.training.huggingface.describe_model import describe_model
 
         say(describe_model(arguments.file))
@@ -238,11 +226,6 @@ def inspect(arguments: argparse.Namespace) -> int:
             f"{path}: neither a dataset nor a cost table; dynapipe-hpc preprocess makes the former "
             "and dynapipe-hpc profile the latter"
         )
-    if arguments.config is not None:
-        from dynapipe_hpc.experiment.describe_file import describe_for
-        from dynapipe_hpc.experiment.load import load_config
-
-        print(f"\n{escaped(describe_for(load_config(arguments.config), path))}")
     if arguments.show:
         from dynapipe_hpc.data.text.show_dataset import show_samples
         from dynapipe_hpc.data.text.tokenizer_files import read_tokenizer
@@ -252,16 +235,6 @@ def inspect(arguments: argparse.Namespace) -> int:
     if arguments.verify:
         print(f"\nverified, {verified or f'sha256 of the samples {verify_dataset(path)}'}")
     return 0
-
-
-def _check_for_files_only(arguments: argparse.Namespace) -> None:
-    """Refuses options that do not apply to the folder of a model."""
-    names = [f"--{n}" for n in ("config", "verify", "show", "tokenizer") if getattr(arguments, n)]
-    if names:
-        raise InputError(
-            f"{arguments.file}: is a folder, but {', '.join(names)} of inspect "
-            "can be used with files only; leave out what does not apply"
-        )
 
 
 @verb(
@@ -279,11 +252,7 @@ def _check_for_files_only(arguments: argparse.Namespace) -> None:
     switch("--chat", "make conversations (lists of messages) instead"),
     switch("--preferences", "make conversations with a right and a wrong last answer instead"),
     option("--model FOLDER", "also write a small random model to fine-tune on OUT.jsonl"),
-    switch("--force", "replace OUT.jsonl if it is a demo corpus"),
-    examples=[
-        "dynapipe-hpc demo-corpus corpus.jsonl --samples 4000 --seed 1",
-        "dynapipe-hpc demo-corpus chat.jsonl --samples 4000 --chat",
-    ],
+    FORCE,
 )
 def demo_corpus(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.data import demo_corpus as corpus
@@ -297,7 +266,7 @@ def demo_corpus(arguments: argparse.Namespace) -> int:
         tokenizer = home_of_starter_files() / "configs" / "demo_finetune" / "tokenizer"
         write_demo_model(arguments.model, tokenizer)
         say(f"{arguments.model}: a Llama of a million random weights")
-    check_output(arguments.output, [], corpus.DEMO_CORPUS, arguments.force)
+    check_output(arguments.output, [], arguments.force)
     n_samples, seed = arguments.samples, arguments.seed
     if arguments.chat:
         samples = corpus.demo_chats(n_samples, seed)
@@ -316,7 +285,6 @@ def demo_corpus(arguments: argparse.Namespace) -> int:
     "can begin (model.init_from). Its tokenizer files are copied along.",
     option("folder FOLDER", "Hugging Face model"),
     output("CHECKPOINT", "checkpoint to write", required=True),
-    examples=["dynapipe-hpc import models/gpt2 -o imports/gpt2"],
 )
 def import_(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.training.huggingface.import_export import import_model
@@ -343,11 +311,6 @@ def import_(arguments: argparse.Namespace) -> int:
         "--base MODEL",
         "model (Hugging Face folder, run or checkpoint) to add the adapters of RUN to",
     ),
-    examples=[
-        "dynapipe-hpc export runs/finetuned -o models/finetuned",
-        "dynapipe-hpc export runs/finetuned/checkpoints/000400 -o models/400 --dtype bfloat16",
-        "dynapipe-hpc export runs/lora -o models/merged --base models/llama",
-    ],
 )
 def export(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.training.huggingface.import_export import export_model
@@ -388,10 +351,6 @@ def export(arguments: argparse.Namespace) -> int:
         "--tokenizer PATH",
         "tokenizer, as for preprocess (default: the model's own)",
     ),
-    examples=[
-        "dynapipe-hpc generate runs/finetuned --chat --prompt 'Name three rivers.'",
-        "dynapipe-hpc generate runs/finetuned --prompt Once --temperature 0.8 --top-p 0.9 --seed 3",
-    ],
 )
 def generate(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.training.generate import Sampling, generate

@@ -3,15 +3,12 @@
 import argparse
 import io
 import os
-import re
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn, cast
+from typing import NoReturn, cast
 
 from dynapipe_hpc import __version__
 from dynapipe_hpc.cli import data_verbs, plan_verbs, run_verbs
-from dynapipe_hpc.cli.verb import HelpFormatter, epilog
-from dynapipe_hpc.data.did_you_mean import did_you_mean
 from dynapipe_hpc.data.errors import InputError, RunError, print_error, printable
 from dynapipe_hpc.data.extras import optional_packages
 
@@ -28,7 +25,6 @@ VERBS = (
     plan_verbs.grid_search,
     plan_verbs.simulate,
     run_verbs.run,
-    run_verbs.watch,
     run_verbs.explain,
     run_verbs.report,
     data_verbs.import_,
@@ -68,23 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    def __init__(self, **options: Any) -> None:
-        super().__init__(formatter_class=HelpFormatter, **options)
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parses arguments; the error of a verb names unknown ones, and the nearest option."""
-        parsed, unknown = super().parse_known_args(args, namespace)
-        if unknown:
-            options = [each for action in self._actions for each in action.option_strings]
-            hint = next(filter(None, (did_you_mean(word, options) for word in unknown)), "")
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
-        return parsed, unknown
-
     def error(self, message: str) -> NoReturn:
         """Prints the usage and an escaped error message, and exits with code 2."""
-        if choice := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)$", message):
-            known = [each.strip("'") for each in choice[2].split(", ")]
-            message += did_you_mean(choice[1], known)
         super().error(printable(message))
 
 
@@ -92,7 +73,6 @@ def make_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="dynapipe-hpc",
         description="Trains language models on samples of very different lengths.",
-        epilog=epilog("dynapipe-hpc doctor", "dynapipe-hpc run --help"),
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)

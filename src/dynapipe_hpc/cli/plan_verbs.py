@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from dynapipe_hpc.cli.verb import (
     BATCHES,
     CONFIG,
+    FORCE,
     SET,
     number,
     open_ranks,
@@ -17,7 +18,7 @@ from dynapipe_hpc.cli.verb import (
     verb,
 )
 from dynapipe_hpc.data.atomic_write import check_output
-from dynapipe_hpc.data.errors import InputError, escaped
+from dynapipe_hpc.data.errors import InputError
 
 if TYPE_CHECKING:
     from dynapipe_hpc.experiment.experiment import Experiment
@@ -25,27 +26,13 @@ if TYPE_CHECKING:
 
 @verb(
     "describe the keys of a configuration",
-    "Prints the keys of a configuration with default, type, limits and unit: all, those of a "
-    "table, or one key with its full description.",
+    "Prints keys with default, type, limits and description: all, those of a table, or one.",
     option("key KEY", "a table or key (default: all tables)", str, nargs="?", default=""),
-    switch("--schema", "print a JSON Schema, for editors"),
-    examples=[
-        "dynapipe-hpc config planner.cost",
-        "dynapipe-hpc config cluster.device_memory_bytes",
-        "dynapipe-hpc config --schema",
-    ],
 )
 def config(arguments: argparse.Namespace) -> int:
-    import json
+    from dynapipe_hpc.experiment.config_keys import describe_keys
 
-    from dynapipe_hpc.experiment.config_keys import describe_keys, editor_schema
-
-    if arguments.key and arguments.schema:
-        raise InputError(f"KEY '{arguments.key}' cannot be combined with --schema")
-    if arguments.schema:
-        print(json.dumps(editor_schema(), indent=2))
-    else:
-        say(describe_keys(arguments.key))
+    say(describe_keys(arguments.key))
     return 0
 
 
@@ -64,10 +51,6 @@ def config(arguments: argparse.Namespace) -> int:
     ),
     option("--model FOLDER", "model, checkpoint or run to start from"),
     output("FILE", "configuration to write", required=True),
-    examples=[
-        "dynapipe-hpc init data/demo.h5 --ranks 4 --memory 2GB -o first.toml",
-        "dynapipe-hpc init data/chat.h5 --ranks 8 --memory 76GB --model models/gpt2 -o a.toml",
-    ],
 )
 def init(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.experiment.study.propose import Wish, propose
@@ -89,14 +72,13 @@ def init(arguments: argparse.Namespace) -> int:
     CONFIG,
     SET,
     output("TABLE.h5", "the cost table", required=True),
-    switch("--force", "replace TABLE.h5 if it is a cost table"),
+    FORCE,
     option(
         "--microbatch-tokens N",
         "largest micro-batch to measure, in padded tokens; default: a replica's share of a global "
         "batch, cut into two micro-batches per stage, but at least the longest row",
         int,
     ),
-    examples=["mpiexec -n 4 dynapipe-hpc profile configs/tiny_cpu.toml -o costs.h5"],
 )
 def profile(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.cli.progress import share_progress
@@ -105,7 +87,7 @@ def profile(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.experiment.load import load_config
     from dynapipe_hpc.experiment.profile.grid import ProfileGrid
     from dynapipe_hpc.job.job import open_job
-    from dynapipe_hpc.planner.cost.table.profile_file import TABLE, read_table
+    from dynapipe_hpc.planner.cost.table.profile_file import read_table
     from dynapipe_hpc.planner.cost.table.profile_table import describe_table
 
     output: Path = arguments.output
@@ -115,7 +97,7 @@ def profile(arguments: argparse.Namespace) -> int:
             grid = ProfileGrid.from_config(config, arguments.microbatch_tokens)
             check_profile(Experiment(config), job.size)
             if job.is_first:
-                check_output(output, [arguments.config], TABLE, arguments.force)
+                check_output(output, [arguments.config], arguments.force)
             check_torch()
         # Loads torch only after every check that does not need it.
         from dynapipe_hpc.experiment.profile.profile import write_costs
@@ -155,11 +137,7 @@ _PROFILE = option(
     _PROFILE,
     option("--lengths FILE.json", "plan these batches; needs --json"),
     option("--json OUT.json", "file for the plans of --lengths"),
-    examples=[
-        "dynapipe-hpc plan configs/tiny_cpu.toml --iteration 3 --explain",
-        "dynapipe-hpc plan configs/tiny_cpu.toml --show --svg plan.svg",
-        "dynapipe-hpc plan configs/tiny_cpu.toml --lengths lengths.json --json plans.json",
-    ],
+    FORCE,
 )
 def plan(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.experiment.show_plan import plan_lengths, show_plan
@@ -171,6 +149,9 @@ def plan(arguments: argparse.Namespace) -> int:
         raise InputError(
             "--explain, --iteration, --show and --svg do not go with --lengths; leave one out"
         )
+    inputs = [arguments.config, *filter(None, [arguments.lengths])]
+    for path in filter(None, (arguments.json, arguments.svg)):
+        check_output(path, inputs, arguments.force)
     files = _files(arguments)
     if arguments.lengths is not None:
         say(plan_lengths(files, arguments.lengths, arguments.json))
@@ -192,10 +173,6 @@ def plan(arguments: argparse.Namespace) -> int:
     SET,
     BATCHES,
     _PROFILE,
-    examples=[
-        "dynapipe-hpc tune configs/tiny_cpu.toml",
-        "dynapipe-hpc tune configs/tiny_cpu.toml --batches 20 --set cluster.n_replicas=4",
-    ],
 )
 def tune(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.experiment.study.predict import predict, variants
@@ -211,44 +188,23 @@ def tune(arguments: argparse.Namespace) -> int:
     "predict the best parallel layout and settings of several methods",
     "Plans the first batches of CONFIG by every method of its [study] table, with replicas, stages "
     "and shards in powers of two, and baselines with every micro-batch size and mode of "
-    "recomputation, and prints the best of each. Several ranks share the points. Nothing runs; "
-    "--runs writes the best points for a job array that runs them.",
+    "recomputation, and prints the best of each. Several ranks share the points. Nothing runs.",
     CONFIG,
     SET,
     BATCHES,
     output("GRID.csv", "CSV file of all grid points, with the reason for each that cannot run"),
-    option(
-        "--runs FOLDER",
-        "new folder for configurations of the best points, and their list variants.txt",
-    ),
-    number("--best N", "points per method in --runs (default 3)", 1),
-    examples=[
-        "dynapipe-hpc grid-search configs/studies/packing.toml -o grid.csv",
-        "mpiexec -n 8 dynapipe-hpc grid-search configs/studies/packing.toml -o grid.csv",
-    ],
+    FORCE,
 )
 def grid_search(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.cli.progress import share_progress
-    from dynapipe_hpc.experiment.study.predict import (
-        GRID,
-        VARIANTS,
-        check_runs,
-        grid_search,
-        write_grid,
-        write_runs,
-    )
+    from dynapipe_hpc.experiment.study.predict import grid_search, write_grid
     from dynapipe_hpc.experiment.study.tables import describe_grid
 
-    if arguments.best is not None and not arguments.runs:
-        raise InputError("--best is used with --runs only; name a folder, or leave it out")
     with open_ranks() as ranks:
         with ranks.fail_together():
             files = _files(arguments)
             if ranks.is_first and arguments.output:
-                # They can be made again.
-                check_output(arguments.output, [arguments.config], GRID, force=True)
-            if arguments.runs:
-                check_runs(arguments.runs, files.config)
+                check_output(arguments.output, [arguments.config], arguments.force)
         with share_progress("grid-search", shown=ranks.is_first) as on_share:
             outcomes = grid_search(ranks, files, arguments.batches, on_share)
         if ranks.is_first:
@@ -256,10 +212,6 @@ def grid_search(arguments: argparse.Namespace) -> int:
         with ranks.fail_together():
             if ranks.is_first and arguments.output:
                 write_grid(arguments.output, outcomes)
-            if ranks.is_first and arguments.runs:
-                chosen = write_runs(arguments.runs, files.config, outcomes, arguments.best or 3)
-                variants = escaped(str(arguments.runs / VARIANTS))
-                print(f"{variants}: {len(chosen)} runs, for slurm/grid_search.sbatch")
     return 0
 
 
@@ -271,10 +223,6 @@ def grid_search(arguments: argparse.Namespace) -> int:
     CONFIG,
     SET,
     output("FOLDER", "folder of the results", required=True),
-    examples=[
-        "dynapipe-hpc simulate configs/studies/packing.toml -o studies/packing",
-        "mpiexec -n 8 dynapipe-hpc simulate configs/studies/packing.toml -o studies/packing",
-    ],
 )
 def simulate(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.cli.progress import share_progress

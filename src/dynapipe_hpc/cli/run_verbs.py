@@ -1,16 +1,12 @@
-"""Verbs about runs and their machine: doctor, finetune, run, watch, explain, report, ..."""
+"""Verbs about runs and their machine: doctor, finetune, run, explain, report, slurm-scripts."""
 
 import argparse
-import sys
-import time
 from pathlib import Path
 
-from dynapipe_hpc.cli.verb import CONFIG, RUN, SET, number, option, output, say, switch, verb
+from dynapipe_hpc.cli.verb import CONFIG, FORCE, SET, number, option, output, say, switch, verb
+from dynapipe_hpc.data.atomic_write import check_output
 from dynapipe_hpc.data.errors import escaped, printable
 from dynapipe_hpc.data.input_file import why_unreadable
-
-_HOME, _TO_END_OF_LINE, _TO_END = "\x1b[H", "\x1b[K", "\x1b[J"
-_OTHER_SCREEN, _FIRST_SCREEN = "\x1b[?1049h", "\x1b[?1049l"
 
 
 @verb(
@@ -21,10 +17,6 @@ _OTHER_SCREEN, _FIRST_SCREEN = "\x1b[?1049h", "\x1b[?1049l"
     option("config CONFIG", "configuration file", nargs="?"),
     SET,
     output("FOLDER", "run folder, new or to continue (default: a new one in runs)"),
-    examples=[
-        "dynapipe-hpc doctor",
-        "mpiexec -n 4 dynapipe-hpc doctor configs/tiny_cpu.toml -o runs/tiny",
-    ],
 )
 def doctor(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.experiment.doctor.examine import Case, examine
@@ -50,7 +42,8 @@ def _folder(name: str) -> Path:
     "ranks and, on GPUs, a cost table; then trains, evaluates on held-out samples, and exports the "
     "fine-tuned model. All of it is in FOLDER: data.h5, config.toml, run, model, report.html. The "
     "same command, given again, uses what it finds there and continues where it was interrupted. "
-    "Preference pairs train by DPO.",
+    "Preference pairs train by DPO. Without training.epochs and training.learning_rate in --set, "
+    "every sample is trained on three times, at 2e-5 (adapters 2e-4; pairs 1e-6, adapters 5e-6).",
     option("model MODEL", "Hugging Face model"),
     option("sources CHATS", "files of text, as for preprocess; or one dataset", nargs="+"),
     output("FOLDER", "folder for all output", required=True),
@@ -61,34 +54,22 @@ def _folder(name: str) -> Path:
         nargs="?",
         const=16,
     ),
-    option("--epochs N", "how often every sample is trained on (default 3)", str),
-    option(
-        "--learning-rate RATE",
-        "peak learning rate (default 2e-5, adapters 2e-4; preference pairs 1e-6, adapters 5e-6)",
-        str,
-    ),
     option("--memory SIZE", "memory of one rank, such as 76GB (default: what its device has)", str),
     SET,
     switch("--no-profile", "do not measure costs on GPUs"),
-    examples=[
-        "mpiexec -n 4 dynapipe-hpc finetune models/qwen3-0.6b chats.jsonl -o runs/chats",
-        "mpiexec -n 4 dynapipe-hpc finetune models/llama pairs.jsonl -o runs/dpo --lora",
-    ],
 )
 def finetune(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.cli.progress import share_progress
     from dynapipe_hpc.experiment.finetune import Finetune, finetune
     from dynapipe_hpc.job.job import open_job
 
-    named = {"epochs": arguments.epochs, "learning_rate": arguments.learning_rate}
-    sets = [f"training.{key}={value}" for key, value in named.items() if value is not None]
     wish = Finetune(
         arguments.model,
         arguments.sources,
         arguments.output,
         memory=arguments.memory,
         lora=arguments.lora,
-        sets=[*sets, *arguments.overrides],
+        sets=arguments.overrides,
         measures=not arguments.no_profile,
     )
     with open_job() as job:
@@ -106,10 +87,6 @@ def finetune(arguments: argparse.Namespace) -> int:
         _folder,
         required=True,
     ),
-    examples=[
-        "mpiexec -n 4 dynapipe-hpc run configs/tiny_cpu.toml -o runs/tiny",
-        "srun dynapipe-hpc run configs/tiny_cpu.toml -o runs/2 --set training.seed=2",
-    ],
 )
 def run(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.job.job import open_job
@@ -126,41 +103,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 @verb(
-    "show the last iteration of a run while it executes",
-    "Shows a run from its run folder alone, on any machine that can read it, refreshed every few "
-    "seconds until Ctrl-C; the run itself is not affected. Without a terminal, prints once.",
-    RUN,
-    number("--every SECONDS", "refresh interval in seconds (default 2)", 0.1, 3600, default=2.0),
-    examples=["dynapipe-hpc watch runs/tiny", "dynapipe-hpc watch runs/tiny --every 10"],
-)
-def watch(arguments: argparse.Namespace) -> int:
-    from dynapipe_hpc.experiment.run.explain_run import live_view
-
-    shown = [printable(line) for line in live_view(arguments.folder)]
-    if not sys.stdout.isatty():
-        print("\n".join(shown))
-        return 0
-    sys.stdout.write(_OTHER_SCREEN)
-    try:
-        while True:
-            text = "".join(f"{line}{_TO_END_OF_LINE}\n" for line in shown)
-            sys.stdout.write(f"{_HOME}{text}{_TO_END}")
-            sys.stdout.flush()
-            time.sleep(arguments.every)
-            shown = [printable(line) for line in live_view(arguments.folder)]
-    except KeyboardInterrupt:
-        return 0
-    finally:
-        sys.stdout.write(_FIRST_SCREEN)
-        print("\n".join(shown))
-
-
-@verb(
     "say how a run ended, how far it got and what to try next",
-    "Says from the run folder alone what ended a run (its last message, a signal, a kill), or that "
-    "it still runs; which iteration and checkpoint were the last; and what to try next.",
-    RUN,
-    examples=["dynapipe-hpc explain runs/tiny"],
+    "Says from the run folder alone, on any machine that can read it, what ended a run (its last "
+    "message, a signal, a kill), or that it still runs; which iteration and checkpoint were the "
+    "last; and what to try next.",
+    option("folder RUN", "folder of a run"),
 )
 def explain(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.experiment.run.explain_run import explain_run
@@ -173,19 +120,11 @@ def explain(arguments: argparse.Namespace) -> int:
 @verb(
     "compare runs: prints a table, writes figures and timelines as an HTML page",
     "Prints the results of runs side by side and writes an HTML page.",
-    option("runs RUN", "folder of a run", nargs="+"),
+    option("runs RUN", "folder of a run; the others are compared with the first", nargs="+"),
     output(
         "OUT.html", "page to write (default: report.html in the run's folder, or next to the runs)"
     ),
-    option(
-        "--baseline NAME",
-        "name of the run that the others are compared with (default: the first)",
-        str,
-    ),
-    examples=[
-        "dynapipe-hpc report runs/tiny",
-        "dynapipe-hpc report runs/dense runs/dynamic --baseline dense -o comparison.html",
-    ],
+    FORCE,
 )
 def report(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.report.comparison import compare
@@ -196,8 +135,10 @@ def report(arguments: argparse.Namespace) -> int:
     # `runs/*` also matches files next to the runs, such as an earlier report.
     folders = [path for path in arguments.runs if why_unreadable(path)]
     runs = [RunFolder.open(path) for path in folders or arguments.runs]
-    comparison = compare(runs, arguments.baseline)
+    comparison = compare(runs)
     say(text_table(comparison))
+    if arguments.output and arguments.output.exists():
+        check_output(arguments.output, [], arguments.force)
     page = arguments.output or default_page(runs)
     write_page(runs, comparison, page)
     print(f"\nreport: {escaped(str(page))}")
@@ -209,7 +150,6 @@ def report(arguments: argparse.Namespace) -> int:
     "Copies the folders slurm and configs into DIR, to be changed and submitted from there, and "
     "the programs that slurm/smoke.sbatch runs. Never overwrites anything.",
     option("folder DIR", "folder, new or existing"),
-    examples=["dynapipe-hpc slurm-scripts job", "dynapipe-hpc slurm-scripts ."],
 )
 def slurm_scripts(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.job.starter_files import copy_starter_files

@@ -14,8 +14,6 @@ from dynapipe_hpc.job.launch import read_started
 if TYPE_CHECKING:
     from dynapipe_hpc.job.ranks import Ranks
 
-_EXAMPLES = "examples:"
-
 
 class Argument(NamedTuple):
     """An argument of a verb, with settings as `argparse` has them; see `option` and `switch`."""
@@ -28,16 +26,12 @@ class Verb(NamedTuple):
     name: str
     summary: str
     description: str
-    examples: Sequence[str]
     arguments: Sequence[Argument]
     function: Callable[[argparse.Namespace], int]
 
     def register(self, verbs: "argparse._SubParsersAction[Any]") -> None:
         parser: argparse.ArgumentParser = verbs.add_parser(
-            self.name,
-            help=self.summary,
-            description=self.description,
-            epilog=epilog(*self.examples),
+            self.name, help=self.summary, description=self.description
         )
         for each in self.arguments:
             parser.add_argument(*each.flags, **each.settings)
@@ -45,13 +39,13 @@ class Verb(NamedTuple):
 
 
 def verb(
-    summary: str, description: str, *arguments: Argument, examples: Sequence[str]
+    summary: str, description: str, *arguments: Argument
 ) -> Callable[[Callable[[argparse.Namespace], int]], Verb]:
-    """Makes a verb from a function, whose name it takes; its help ends with `examples`."""
+    """Makes a verb from a function, whose name it takes."""
 
     def make(function: Callable[[argparse.Namespace], int]) -> Verb:
         name = function.__name__.rstrip("_").replace("_", "-")
-        return Verb(name, summary, description, examples, arguments, function)
+        return Verb(name, summary, description, arguments, function)
 
     return make
 
@@ -86,17 +80,6 @@ def switch(flag: str, text: str) -> Argument:
     return Argument([flag], {"action": "store_true", "help": text})
 
 
-def epilog(*commands: str) -> str:
-    return "\n  ".join((_EXAMPLES, *commands))
-
-
-class HelpFormatter(argparse.HelpFormatter):
-    """A help formatter that wraps paragraphs but leaves examples as they are."""
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return text if text.startswith(_EXAMPLES) else super()._fill_text(text, width, indent)
-
-
 CONFIG = option("config CONFIG", "configuration file (TOML)")
 SET = option(
     "--set TABLE.KEY=VALUE",
@@ -106,7 +89,7 @@ SET = option(
     action="append",
     default=[],
 )
-RUN = option("folder RUN", "folder of a run")
+FORCE = switch("--force", "replace an output file that exists")
 BATCHES = number("--batches N", "global batches to plan (default 5)", 1, default=5)
 
 

@@ -6,10 +6,9 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from dynapipe_hpc.data.errors import InputError, RunError
 
@@ -149,27 +148,13 @@ def _is_folder(path: Path) -> bool:
         return False
 
 
-class FileKind(NamedTuple):
-    """A kind of output file."""
-
-    name: str
-    describes: Callable[[Path], bool]
-
-
-def check_output(path: Path, inputs: Sequence[Path], kind: FileKind, force: bool) -> None:
+def check_output(path: Path, inputs: Sequence[Path], force: bool) -> None:
     """Checks, before the work starts, that an output file can and may be written.
 
-    `inputs`: Existing files that the output must not replace. `kind`: Kind of the output; files of
-    another kind are never replaced. `force`: Whether to replace an existing file of this kind.
+    `inputs`: Files that the output must not replace. `force`: Whether to replace another file.
     """
     check_replaceable(path)
     if any(path.exists() and source.exists() and path.samefile(source) for source in inputs):
         raise InputError(f"{path}: is both an input and the output; name another output")
-    if not path.exists():
-        return
-    if not kind.describes(path):
-        raise InputError(
-            f"{path}: exists and is not {kind.name}, so it is not overwritten; name another output"
-        )
-    if not force:
+    if path.exists() and not force:
         raise InputError(f"{path}: already exists; name another output, or replace it: --force")

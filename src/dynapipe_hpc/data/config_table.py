@@ -24,7 +24,9 @@ class ConfigTable(BaseModel):
             field = cls.model_fields.get(key)
             allowed = (field.annotation, *get_args(field.annotation)) if field else (bool,)
             if isinstance(value, bool) and bool not in allowed:
-                raise PydanticCustomError("truth", "{key} is not a truth value", {"key": key})
+                raise PydanticCustomError(
+                    "truth", "Input should not be true or false", {"key": key}
+                )
         return table
 
     @classmethod

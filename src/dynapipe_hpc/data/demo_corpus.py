@@ -8,8 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
-from dynapipe_hpc.data.atomic_write import FileKind, atomic_write
-from dynapipe_hpc.data.input_file import json_value
+from dynapipe_hpc.data.atomic_write import atomic_write
 
 NAMES = (
     "Ada", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gus", "Hana", "Ivo", "Jun",
@@ -206,25 +205,6 @@ FAMILIES = (
     Family("extraction", 200, math.inf, extract),
     Family("summary", 200, math.inf, summarise),
 )
-MAX_LINE_BYTES = 1 << 20
-
-
-def _is_demo_corpus(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            match json_value(file.readline(MAX_LINE_BYTES)):
-                case {"inputs": _, "targets": _, "task": task, **others}:
-                    return not others and task in {family.name for family in FAMILIES}
-                case {"messages": _, "task": task, **others}:
-                    return not others and task == CHAT
-                case {"prompt": _, "chosen": _, "rejected": _, "task": task, **others}:
-                    return not others and task == PREFERENCE
-    except OSError:
-        pass
-    return False
-
-
-DEMO_CORPUS = FileKind("a demo corpus", _is_demo_corpus)
 
 
 def demo_samples(n_samples: int, seed: int, max_bytes: int) -> Iterator[dict[str, Any]]:

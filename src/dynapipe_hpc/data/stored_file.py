@@ -119,11 +119,3 @@ def format_of(path: Path) -> str:
             f"{path}: not a complete HDF5 file ({error}); make it again with dynapipe-hpc "
             "preprocess or profile"
         ) from None
-
-
-def has_format(path: Path, name: str) -> bool:
-    """Whether a file exists and says that it has this format."""
-    try:
-        return format_of(path) == name
-    except InputError:
-        return False

@@ -15,7 +15,6 @@ from dynapipe_hpc.data.microbatch import Recompute
 from dynapipe_hpc.experiment.config import ExperimentConfig, any_placement
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import lacking_origin_error
-from dynapipe_hpc.job.launch import permission_for_root
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.config import AnalyticTable
 from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts, costs_of
@@ -107,7 +106,6 @@ def check_size(n_ranks: int, cluster: Cluster) -> None:
             f"{cluster.n_replicas} x cluster.n_stages = {cluster.n_stages} x cluster.n_shards = "
             f"{cluster.n_shards}), but this job has {n_ranks}; start it with mpiexec -n "
             f"{cluster.n_ranks} (or srun -n {cluster.n_ranks}), or change [cluster]"
-            f"{permission_for_root()}"
         )
 
 
@@ -222,7 +220,6 @@ def check_profile(files: Experiment, n_ranks: int) -> None:
 
 
 def check_torch() -> None:
-    """Loads torch, which takes seconds."""
     # Modules are no garbage: a search through them takes a tenth of this import and of every
     # iteration's collection, and a third of a short run's CPU time at its exit.
     gc.disable()

@@ -64,7 +64,6 @@ class EvaluationConfig(ConfigTable):
         return self
 
     def is_due(self, n_done: int, n_iterations: int) -> bool:
-        """Whether a run of `n_iterations` evaluates when `n_done` are done."""
         return n_done in (0, n_iterations) or (self.every > 0 and n_done % self.every == 0)
 
     def most_tokens(self, n_iterations: int, tokens_per_batch: int) -> int:
@@ -141,13 +140,11 @@ class ExperimentConfig(ConfigTable):
 
     @property
     def may_slice(self) -> bool:
-        """Whether plans may cut long samples into slices."""
         model = self.model
         may_cut = model.cache_width > 0 and self.training.preference_loss is None
         return self.planner.slices != "off" and may_cut
 
     def without_slices(self) -> Self:
-        """The configuration, but without slices of samples."""
         batch = self.planner.batch.model_copy(update={"slices": "off"})
         planner = self.planner.model_copy(update={"batch": batch})
         return self.model_copy(update={"planner": planner})

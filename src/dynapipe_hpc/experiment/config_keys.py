@@ -1,8 +1,8 @@
-"""All keys of a configuration, described in words: for messages, the terminal and editors."""
+"""All keys of a configuration, from its JSON Schema: for messages, the terminal and docs."""
 
-import re
+import json
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -15,45 +15,26 @@ from dynapipe_hpc.experiment.config import ExperimentConfig
 
 REQUIRED = "required"
 _LIMITS = {
-    "exclusiveMinimum": "> {}",
-    "minimum": "≥ {}",
-    "exclusiveMaximum": "< {}",
-    "maximum": "≤ {}",
-    "multipleOf": "a multiple of {}",
-    "minLength": "of {} or more characters",
+    "exclusiveMinimum": "> {:,}",
+    "minimum": "≥ {:,}",
+    "exclusiveMaximum": "< {:,}",
+    "maximum": "≤ {:,}",
+    "multipleOf": "a multiple of {:,}",
+    "minLength": "of {:,} or more characters",
+    "minItems": "of {:,} or more entries",
+    "maxItems": "of at most {:,} entries",
 }
-_WORDS = {
-    "boolean": "true or false",
-    "integer": "an integer",
-    "number": "a finite number",
-    "string": "text in quotes",
-    "object": "a table",
-}
-# By suffix of the key, the longest first.
-_UNITS = {
-    "flops_per_ms": "FLOP per ms",
-    "bytes_per_ms": "bytes per ms",
-    "_ms": "ms",
-    "_s": "s",
-    "_bytes": "bytes, or text such as 80GB or 512MiB",
-    "tokens_per_batch": "tokens",
-    "tokens_per_microbatch": "tokens",
-    "tokens": "tokens",
-    "iterations": "iterations",
-}
-_LARGE = re.compile(r"\d{6,}")
 
 Schema = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigKey:
-    """A key of a configuration; its value, unit and description in words."""
+    """A key of a configuration, with its value in the words of JSON Schema."""
 
     name: str
     value: str
     default: str  # as in TOML; empty if the key is left out by default
-    unit: str
     text: str
 
 
@@ -114,10 +95,8 @@ def _tables(path: str, schema: Schema) -> Iterator[KeyTable]:
 
 def _key(name: str, schema: Schema, *, is_required: bool) -> ConfigKey:
     schema = _resolved(schema)
-    value = _LARGE.sub(lambda match: _short(int(match[0])), _described(schema))
     default = REQUIRED if is_required else _toml(schema["default"])
-    unit = next((unit for end, unit in _UNITS.items() if name.endswith(end)), "")
-    return ConfigKey(name, value, default, unit, schema["description"])
+    return ConfigKey(name, _described(schema), default, schema["description"])
 
 
 def _resolved(schema: Schema) -> Schema:
@@ -126,12 +105,12 @@ def _resolved(schema: Schema) -> Schema:
 
 
 def _members(schema: Schema) -> Iterator[Schema]:
-    """Schemas of a union, except null and text in place of a number; else the schema alone."""
+    """Schemas of a union, except null; else the schema alone."""
     if "$ref" in schema:
         yield config_schema()["$defs"][schema["$ref"].rpartition("/")[2]]
     elif "anyOf" in schema:
         for each in schema["anyOf"]:
-            if each != {"type": "null"} and not each.get("pattern"):
+            if each != {"type": "null"}:
                 yield from _members(each)
     else:
         yield schema
@@ -148,39 +127,16 @@ def _described(schema: Schema) -> str:
     if len(members) > 1:
         return " or ".join(map(_described, members))
     if "const" in schema or "enum" in schema:
-        return one_of(schema.get("enum") or [schema["const"]])
-    kind = schema.get("type", "")
-    if kind == "array":
-        entry = _described(_entry(schema))
-        if entries := schema.get("prefixItems"):
-            return f"a list of {len(entries)} entries, each {entry}"
-        least = schema.get("minItems")
-        return f"a list{f' of at least {least} entry' if least else ''}, each entry {entry}"
-    words = _WORDS.get(kind, "of another kind")
-    if schema.get("format") == "path":
-        words = "a path in quotes"
-    if schema.get("infinite"):
-        words = "a number"
-    limits = " and ".join(
+        return ", ".join(map(json.dumps, schema.get("enum") or [schema["const"]]))
+    limits = [
         # Integral limits of floating-point numbers are written without a decimal point.
         words.format(int(number) if number == int(number) else number)
         for name, words in _LIMITS.items()
         if (number := schema.get(name)) is not None
-    )
-    return f"{words} {limits}".strip()
-
-
-def one_of(values: Sequence[object]) -> str:
-    """Values as a list in words, with "or" before the last."""
-    *others, last = [repr(value).replace("'", '"') for value in values]
-    return f"{', '.join(others)} or {last}" if others else last
-
-
-def _short(number: int) -> str:
-    for rest, end in ((0, ""), (1, " - 1")):
-        if (number + rest).bit_count() == 1:
-            return f"2^{(number + rest).bit_length() - 1}{end}"
-    return f"{number:.0e}".replace("e+0", "e").replace("e+", "e")
+    ]
+    words = " ".join((schema.get("format") or schema.get("type", "any"), " and ".join(limits)))
+    entries = f" with entries: {_described(_entry(schema))}" if _entry(schema) else ""
+    return f"{words.strip()}{entries}"
 
 
 def _toml(value: Any) -> str:
@@ -192,74 +148,25 @@ def _toml(value: Any) -> str:
     return text.replace("[ ", "[").replace(", ]", "]")
 
 
-_WIDTH = 100
-_EXTENDS = {
-    "type": "string",
-    "minLength": 1,
-    "description": "File whose keys this one replaces, relative to this one.",
-}
-
-
 def describe_keys(name: str = "") -> Iterator[str]:
-    """Lines on all tables, on the named one and those inside it, or on the named key."""
-    tables = [
-        table for table in key_tables() if not name or f"{table.path}.".startswith(f"{name}.")
+    every = [(table, key) for table in key_tables() for key in table.keys]
+    shown = [
+        each
+        for each in every
+        if not name or f"{each[0].full_name(each[1])}.".startswith(f"{name}.")
     ]
-    keys = [
-        (table, key) for table in key_tables() for key in table.keys if table.full_name(key) == name
-    ]
-    if not tables and not keys:
-        raise InputError(f"unknown key '{name}'{did_you_mean(name, _names())}; see config alone")
-    if not keys:
-        yield from "\n\n".join("\n".join(_listing(table)) for table in tables).splitlines()
-    for table, key in keys:
-        yield f"{table.full_name(key)}, in {table.heading}"
-        yield f"  value    {key.value}"
-        yield f"  unit     {key.unit}" if key.unit else "  unit     none"
-        yield f"  default  {key.default or 'left out'}"
-        yield from textwrap.wrap(key.text, _WIDTH, initial_indent="  ", subsequent_indent="  ")
+    if not shown:
+        names = [name for table, key in every for name in (table.path, table.full_name(key))]
+        raise InputError(f"unknown key '{name}'{did_you_mean(name, names)}; see config alone")
+    heading = ""
+    for table, key in shown:
+        if table.heading != heading:
+            yield from ("",) * bool(heading)
+            heading = table.heading
+            yield from (heading, *_wrapped(table.text, "# "))
+        yield f"{key.name} = {key.default or 'left out'}  # {key.value}"
+        yield from _wrapped(key.text, "    ")
 
 
-def _names() -> list[str]:
-    paths = [table.path for table in key_tables()]
-    return paths + [table.full_name(key) for table in key_tables() for key in table.keys]
-
-
-def _listing(table: KeyTable) -> Iterator[str]:
-    yield table.heading
-    yield from textwrap.wrap(table.text, _WIDTH, initial_indent="# ", subsequent_indent="# ")
-    for key in table.keys:
-        default = {REQUIRED: "(required)", "": "(left out)"}.get(key.default, key.default)
-        yield f"{key.name} = {default}  # {key.value}{f', {key.unit}' if key.unit else ''}"
-        yield from textwrap.wrap(
-            f"{key.text.partition('. ')[0].rstrip('.')}.",
-            _WIDTH,
-            initial_indent="    ",
-            subsequent_indent="    ",
-        )
-
-
-def editor_schema() -> dict[str, Any]:
-    """JSON schema of configuration files: their keys, and the limits of values.
-
-    No key is required, because a file that this one extends may have it; and a table may fit
-    several variants, because that file may choose among them.
-    """
-    relaxed: dict[str, Any] = _relaxed(config_schema())
-    relaxed["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-    relaxed["properties"]["extends"] = _EXTENDS
-    return relaxed
-
-
-def _relaxed(schema: Any) -> Any:
-    if isinstance(schema, list):
-        return [_relaxed(each) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    return {
-        "anyOf" if key == "oneOf" else key: _relaxed(value)
-        for key, value in schema.items()
-        # Under one of these names, a key of a table has a schema, not a list or text.
-        if not (key in ("required", "title") and not isinstance(value, dict))
-        and not (key == "discriminator" and "propertyName" in value)
-    }
+def _wrapped(text: str, indent: str) -> list[str]:
+    return textwrap.wrap(text, 100, initial_indent=indent, subsequent_indent=indent)

@@ -33,12 +33,11 @@ from dynapipe_hpc.data.lengths_file import (
 from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.check_dataset import check_dataset
-from dynapipe_hpc.experiment.config import EvaluationConfig, ExperimentConfig, any_placement
+from dynapipe_hpc.experiment.config import ExperimentConfig, any_placement
 from dynapipe_hpc.planner.batch.row_length import RowLengths, rows_of_tokens
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.from_config import CostSource, EstimatedCosts, MeasuredCosts
 from dynapipe_hpc.planner.cost.model_state import state_factor
-from dynapipe_hpc.planner.cost.pass_times import Corrections
 from dynapipe_hpc.planner.from_config import read_costs
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.placement import placements, typical_sizes
@@ -75,7 +74,6 @@ class Experiment:
     """
 
     def __init__(self, config: ExperimentConfig) -> None:
-        """Opens nothing yet."""
         self.config = config
         self._given = config.training
 
@@ -85,7 +83,6 @@ class Experiment:
         _ = self.mixture, self.evaluation, self.costs, self.origin
 
     def open(self) -> Self:
-        """Opens all files, and makes the planner."""
         self.open_files()
         _ = self.planner
         return self
@@ -116,7 +113,6 @@ class Experiment:
 
     @cached_property
     def weights_hash(self) -> str:
-        """Hash of the weights of `origin`; empty without one."""
         return hash_of_weights(self.origin) if self.origin else ""
 
     @cached_property
@@ -138,7 +134,17 @@ class Experiment:
         """The used samples without the samples held out for evaluation."""
         if self.drawn:
             return self.used
-        return _without_held_out(self.used, self.config.held_out, self.dataset)
+        used, held_out = self.used, self.config.held_out
+        kept = used.kept[~are_held_out(used.kept, held_out)]
+        end = 0
+        for file in self.dataset.files:
+            start, end = end, end + file.n_samples
+            if not ((start <= kept) & (kept < end)).any():
+                raise InputError(
+                    f"evaluation.held_out = {held_out}: leaves none of {file.n_samples:,} samples "
+                    f"of '{file.path}' to train on; lower it"
+                )
+        return used._replace(kept=kept)
 
     @cached_property
     def mixture(self) -> Mixture | None:
@@ -153,7 +159,6 @@ class Experiment:
 
     @cached_property
     def sampler(self) -> TokenBudgetSampler:
-        """Sampler of the global batches."""
         data, used = self.config.data, self.trained
         batches = MixtureBatches(m, used, data) if (m := self.mixture) else EpochBatches(used, data)
         task_ids = self.drawn.task_ids if self.drawn else self.dataset.task_ids
@@ -185,14 +190,33 @@ class Experiment:
     @cached_property
     def evaluation(self) -> EvaluationSamples | None:
         """The samples that are evaluated; None without an [evaluation] table."""
-        table = self.config.evaluation
+        config, table = self.config, self.config.evaluation
         if table is None:
             return None
+        dataset, used = self.dataset, self.used
+        if table.held_out is not None:
+            ids = used.kept[are_held_out(used.kept, table.held_out)]
+        else:
+            data = config.data.alone(str(table.dataset))
+            dataset = _other_dataset(data.paths[0], dataset)
+            used = used_of(dataset, data)
+            ids = used.kept
+        n_replicas = config.cluster.n_replicas
+        if len(ids) < n_replicas:
+            raise InputError(
+                f"evaluation: there are {len(ids):,} samples for cluster.n_replicas = "
+                f"{n_replicas}, each of which needs one; raise evaluation.held_out, or name a "
+                "larger evaluation.dataset"
+            )
         n_iterations = self.training.n_iterations
-        return _evaluated(self.config, table, self.dataset, self.used, n_iterations=n_iterations)
+        most_tokens = table.most_tokens(n_iterations, config.data.tokens_per_batch)
+        samples = evaluated_samples(
+            used, ids, np.asarray(dataset.task_ids), most_tokens=most_tokens, n_least=n_replicas
+        )
+        batches = in_batches(samples, config.data.tokens_per_batch, n_replicas)
+        return EvaluationSamples(dataset, tuple(map(tuple, batches)), len(ids))
 
     def describe_evaluation(self) -> str:
-        """Number of evaluated samples and tokens, their source, and the times of evaluations."""
         table, evaluation = self.config.evaluation, self.evaluation
         if table is None or evaluation is None:
             return "none, as there is no [evaluation] table"
@@ -214,7 +238,6 @@ class Experiment:
         return _given(self._given).partition(" ")[0]
 
     def describe_iterations(self) -> str:
-        """Number of iterations, and the key from which it follows, if it does."""
         n = f"{self.training.n_iterations:,}"
         return n if self._given.iterations else f"{n}, as {_given(self._given)} takes"
 
@@ -305,13 +328,7 @@ class Experiment:
     def planner(self) -> Planner:
         return self.planner_of(self.placement)
 
-    @property
-    def forward_planner(self) -> Planner:
-        """The planner of forward passes alone."""
-        return self.planner.of_evaluation(self.config.planner.batch)
-
     def planner_of(self, placement: Placement) -> Planner:
-        """Planner of the iterations, for a placement of the layers."""
         config = self.config
         return Planner.from_config(
             config.planner,
@@ -321,11 +338,6 @@ class Experiment:
             cluster=config.cluster,
             max_tokens=config.data.max_tokens,
         )
-
-    def corrected_planner(self, corrections: Corrections) -> Planner:
-        """The planner with the times of passes corrected, see `Planner.corrected`."""
-        max_tokens = self.config.data.max_tokens
-        return self.planner.corrected(self.config.planner, corrections, max_tokens)
 
     def drop_slices(self) -> None:
         """Plans no slices of samples from now on."""
@@ -359,49 +371,6 @@ def _predicted_ms(planner: Planner, batches: Sequence[Sequence[Sample]]) -> floa
 def _given(training: TrainingConfig) -> str:
     [(name, value)] = [(n, v) for n in LENGTHS if (v := getattr(training, n)) is not None]
     return f"training.{name} = {value:,}"
-
-
-def _evaluated(
-    config: ExperimentConfig,
-    evaluation: EvaluationConfig,
-    dataset: Dataset,
-    used: UsedTokens,
-    *,
-    n_iterations: int,
-) -> EvaluationSamples:
-    if evaluation.held_out is not None:
-        ids = used.kept[are_held_out(used.kept, evaluation.held_out)]
-    else:
-        data = config.data.alone(str(evaluation.dataset))
-        dataset = _other_dataset(data.paths[0], dataset)
-        used = used_of(dataset, data)
-        ids = used.kept
-    n_replicas = config.cluster.n_replicas
-    if len(ids) < n_replicas:
-        raise InputError(
-            f"evaluation: there are {len(ids):,} samples for cluster.n_replicas = {n_replicas}, "
-            "each of which needs one; raise evaluation.held_out, or name a larger "
-            "evaluation.dataset"
-        )
-    most_tokens = evaluation.most_tokens(n_iterations, config.data.tokens_per_batch)
-    samples = evaluated_samples(
-        used, ids, np.asarray(dataset.task_ids), most_tokens=most_tokens, n_least=n_replicas
-    )
-    batches = in_batches(samples, config.data.tokens_per_batch, n_replicas)
-    return EvaluationSamples(dataset, tuple(map(tuple, batches)), len(ids))
-
-
-def _without_held_out(used: UsedTokens, held_out: float, dataset: Dataset) -> UsedTokens:
-    kept = used.kept[~are_held_out(used.kept, held_out)]
-    end = 0
-    for file in dataset.files:
-        start, end = end, end + file.n_samples
-        if not ((start <= kept) & (kept < end)).any():
-            raise InputError(
-                f"evaluation.held_out = {held_out}: leaves none of {file.n_samples:,} samples of "
-                f"'{file.path}' to train on; lower it"
-            )
-    return used._replace(kept=kept)
 
 
 def _other_dataset(path: str, trained: Dataset) -> Dataset:

@@ -66,7 +66,6 @@ class Finetune:
 
     @property
     def is_dataset(self) -> bool:
-        """Whether the source is a dataset already."""
         return len(self.sources) == 1 and self.sources[0].suffix == ".h5"
 
     @property
@@ -79,7 +78,6 @@ class Finetune:
 
     @property
     def costs(self) -> Path:
-        """The measured costs, where ranks are GPUs."""
         return self.output / "costs.h5"
 
     @property
@@ -268,7 +266,7 @@ def _results(wish: Finetune) -> Iterator[str]:
     _export(wish)
     run = RunFolder.open(wish.run)
     page = wish.output / "report.html"
-    comparison = compare([run], None)
+    comparison = compare([run])
     write_page([run], comparison, page)
     evaluations = run.evaluations()
     if evaluations:

@@ -1,6 +1,5 @@
 """Reader of TOML files into an `ExperimentConfig`."""
 
-import re
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from dynapipe_hpc.data.did_you_mean import did_you_mean
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.input_file import read_text
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.config_keys import KeyTable, key_tables, one_of
+from dynapipe_hpc.experiment.config_keys import key_tables
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.training.config import LENGTHS, PreferenceObjective
 from dynapipe_hpc.training.huggingface.origin import Origin, find_origin, has_another_family
@@ -30,7 +29,6 @@ class Source(NamedTuple):
     tables: Tables
 
     def says(self, keys: Sequence[str]) -> bool:
-        """Whether this source gives a value for the key."""
         node: Any = self.tables
         for key in keys:
             if not isinstance(node, dict):
@@ -42,7 +40,7 @@ class Source(NamedTuple):
 
 
 def explain(path: Path, sources: Sequence[Source], tables: Tables, error: ValidationError) -> str:
-    """A line per error of the merged `tables`: file or option, key, value, and allowed values.
+    """A line per error of the merged `tables`: file or option, key, value, and pydantic's message.
 
     `sources` ascend in priority; `path` is named if an error spans keys or a key is missing.
     """
@@ -60,23 +58,17 @@ def _explain(path: Path, sources: Sequence[Source], tables: Tables, detail: Erro
         keys, value = (*keys, last), value[last]
     key = ".".join(keys)
     source = next((each.name for each in reversed(sources) if each.says(keys)), f"{path}:")
-    names = [part for part in keys if not part.isdigit()]
-    variants = [t for t in key_tables() if t.path == ".".join(names[:-1])]
     match kind:
         case "extra_forbidden":
-            return f"{source} {_unknown(keys, value, variants, chosen)}"
-        case "missing" if isinstance(detail["loc"][-1], str):
+            return f"{source} unknown key '{key}'{_hint(keys, chosen)}"
+        case "missing":
             return f"{path}: {key} is missing"
         case "union_tag_not_found":
             return f"{path}: {key}.{context['discriminator'].strip(chr(39))} is missing"
         case "value_error":
             where = f"{path}: {key}".removesuffix(": ")
             return f"{where}{_shown(value)}: {context['error']}"
-    words = _allowed(names[-1], variants, chosen)
-    if keys[-1].isdigit():
-        words = re.sub(r"^a list.*?, each (entry )?", "", words)
-    hint = did_you_mean(value, re.findall(r"'([^']*)'", words))
-    return f"{source} {key}{_shown(value)}: must be {words}{hint}"
+    return f"{source} {key}{_shown(value)}: {detail['msg']}"
 
 
 def _spelled(tables: Tables, detail: ErrorDetails) -> tuple[tuple[str, ...], str]:
@@ -92,45 +84,25 @@ def _spelled(tables: Tables, detail: ErrorDetails) -> tuple[tuple[str, ...], str
         if isinstance(node, dict) and isinstance(key, str) and (key in node or is_missing):
             node = node.get(key)
             keys.append(key)
-        elif isinstance(node, list | tuple) and isinstance(key, int) and key < len(node):
-            node = node[key]
+        elif isinstance(node, list | tuple) and isinstance(key, int):
+            node = node[key] if key < len(node) else None
             keys.append(str(key))
         elif isinstance(node, dict):
             chosen = str(key)
     return tuple(keys), chosen
 
 
-def _unknown(keys: Sequence[str], value: object, variants: Sequence[KeyTable], chosen: str) -> str:
-    name, key = keys[-1], ".".join(keys)
-    owners = [each for each in variants if any(k.name == name for k in each.keys)]
-    if chosen and owners:
-        tag = owners[0].tag
-        return (
-            f"{key}{_shown(value)}: {tag} is '{chosen}', and only "
-            f"{_quoted(one_of([each.chosen for each in owners]))} has this key; leave it out, or "
-            f"change {tag}"
-        )
-    path = "".join(f"{part}." for part in keys[:-1] if not part.isdigit())
-    inside = [t.path.removeprefix(path) for t in key_tables() if t.path.startswith(path)]
+def _hint(keys: Sequence[str], chosen: str) -> str:
+    *path, name = (part for part in keys if not part.isdigit())
+    below = "".join(f"{part}." for part in path)
+    variants = [each for each in key_tables() if f"{each.path}." == below]
+    inside = [t.path.removeprefix(below) for t in key_tables() if t.path.startswith(below)]
     known = [k.name for each in variants if each.chosen in ("", chosen) for k in each.keys]
     known += [each for each in inside if "." not in each]
-    hint = did_you_mean(name, known) or f"; known keys here: {', '.join(dict.fromkeys(known))}"
-    return f"unknown key '{key}'{hint}"
-
-
-def _allowed(name: str, variants: Sequence[KeyTable], chosen: str) -> str:
-    """The values that a key may have, in words, in the chosen variant of its table, if any."""
-    for table in sorted(variants, key=lambda each: each.chosen != chosen):
-        if name == table.tag:
-            return _quoted(one_of([each.chosen for each in variants]))
-        for key in table.keys:
-            if key.name == name:
-                return _quoted(key.value) + (f", in {key.unit}" if key.unit else "")
-    return "a table"
-
-
-def _quoted(words: str) -> str:
-    return words.replace('"', "'")
+    where = f" of {variants[0].tag} '{chosen}'" if chosen and variants else ""
+    return where + (
+        did_you_mean(name, known) or f"; known keys here: {', '.join(dict.fromkeys(known))}"
+    )
 
 
 def _shown(value: object) -> str:
@@ -188,7 +160,6 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
 
 
 def with_cost_table(config: ExperimentConfig, path: Path) -> ExperimentConfig:
-    """The configuration, but with measured costs from a file."""
     given = config.planner.cost
     settings = given if isinstance(given, ProfiledConfig) else ProfiledConfig(path=path)
     cost = settings.model_copy(update={"path": path})
@@ -325,7 +296,6 @@ def sizes_of_origin(model: Any) -> Source | None:
 
 
 def lacking_origin_error(objective: str) -> InputError:
-    """The error that preferences are to be trained without an initial model."""
     return InputError(
         f'training.objective is "{objective}", but there is no model.init_from, whose weights are '
         "the reference; name the model to begin with"

@@ -42,16 +42,10 @@ class ReferenceFile:
     n_samples: int
     shared: Path | None = None  # read until there is a file at `path`
 
-    @classmethod
-    def from_dataset(cls, dataset: Path, fingerprint: str, n_samples: int) -> Self:
-        """The file of a dataset; its name begins with the dataset's name."""
-        name = f"{dataset.name}.{fingerprint[:16]}.reference"
-        return cls(dataset.with_name(name), fingerprint, n_samples)
-
     def or_in_run(self, output: Path) -> Self:
         """This file; in the run folder if it is there, or cannot be written beside the dataset."""
         path = output / self.path.name
-        if _is_writable(self.path.parent) and not path.exists():
+        if os.access(self.path.parent, os.W_OK | os.X_OK) and not path.exists():
             return self
         return replace(self, path=path, shared=self.path)
 
@@ -73,7 +67,6 @@ class ReferenceFile:
         return np.frombuffer(data, _ORDER).astype(np.float64).reshape(-1, 2)
 
     def write(self, log_probs: FloatArray) -> None:
-        """Replaces the file."""
         data = log_probs.astype(_ORDER).tobytes()
         line = json.dumps(self._header(data)).encode()
         with atomic_write(self.path) as temporary:
@@ -89,13 +82,7 @@ class ReferenceFile:
         }
 
 
-def _is_writable(folder: Path) -> bool:
-    return os.access(folder, os.W_OK | os.X_OK)
-
-
 class ReferencePass(NamedTuple):
-    """The reference of preference pairs of one dataset."""
-
     dataset: Dataset
     batches: Sequence[Sequence[Sample]]
     file: ReferenceFile
@@ -143,8 +130,9 @@ def _file(
     hasher.update(repr(_settings(config, dataset)).encode())
     numbers = [(s.sample_id, s.input_tokens, s.target_tokens, s.rejected_tokens) for s in samples]
     hasher.update(np.array(numbers, "<i8").tobytes())
-    n_samples = len(dataset.task_ids)
-    return ReferenceFile.from_dataset(dataset.files[0].path, hasher.hexdigest(), n_samples)
+    path, fingerprint = dataset.files[0].path, hasher.hexdigest()
+    path = path.with_name(f"{path.name}.{fingerprint[:16]}.reference")
+    return ReferenceFile(path, fingerprint, len(dataset.task_ids))
 
 
 def _settings(config: ExperimentConfig, dataset: Dataset) -> list[object]:

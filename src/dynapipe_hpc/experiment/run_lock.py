@@ -149,7 +149,6 @@ class RunLock:
         self._beating.start()
 
     def release(self) -> None:
-        """Releases the lock."""
         self._released.set()
         self._beating.join()
         with suppress(OSError):

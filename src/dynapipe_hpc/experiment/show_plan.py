@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dynapipe_hpc.data.atomic_write import FileKind, atomic_write, check_output, check_replaceable
+from dynapipe_hpc.data.atomic_write import atomic_write
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.lengths_file import Lengths, read_lengths, samples_of_lengths
 from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, Recompute, tokens_held
@@ -19,8 +19,10 @@ from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.plan.rank_plan import RankPlan, grid
+from dynapipe_hpc.planner.batch.memory import activation_room_bytes, fits
 from dynapipe_hpc.planner.batch.row_length import check_rows
 from dynapipe_hpc.planner.choose.choice import Candidate, Choice, Infeasible
+from dynapipe_hpc.planner.cost.cost_model import Shapes
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.lower_bound import LongestTrip, LowerBound
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline
@@ -34,10 +36,9 @@ Record = dict[str, Any]
 def plan_lengths(files: Experiment, lengths: Path, output: Path) -> Iterator[str]:
     """Plans every batch of a file of lengths, without the configured dataset.
 
-    The JSON file appears when all batches are planned, and replaces former plans of lengths. Yields
-    a warning if the costs were measured elsewhere, and a line per batch; an error names its batch.
+    The JSON file appears when all batches are planned. Yields a warning if the costs were measured
+    elsewhere, and a line per batch; an error names its batch.
     """
-    check_output(output, [lengths], PLANS, force=True)  # they can be planned again
     yield from (f"warning: {warning}" for warning in cost_warnings(files))
     shape, multiple = files.config.model, files.config.planner.document_multiple
     batches = read_lengths(lengths, needs_targets=shape.has_target_rows)
@@ -56,17 +57,6 @@ def plan_lengths(files: Experiment, lengths: Path, output: Path) -> Iterator[str
             yield f"batch {number}: {len(batch)} samples, {prediction}, {planned}"
         content = {"lengths": lengths.name, "batches": records}
         temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-
-
-def _holds_plans(path: Path) -> bool:
-    try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return False
-    return isinstance(content, dict) and content.keys() == {"lengths", "batches"}
-
-
-PLANS = FileKind("a file of plans", _holds_plans)
 
 
 def _plan(planner: Planner, number: int, batch: Lengths) -> tuple[Record, LowerBound]:
@@ -155,8 +145,6 @@ def show_plan(
     of a drawing.
     """
     config, planner = experiment.config, experiment.planner
-    if svg is not None:
-        check_replaceable(svg)
     warnings = cost_warnings(experiment)
     n_iterations = config.training.n_iterations
     if iteration >= n_iterations:
@@ -176,27 +164,30 @@ def show_plan(
             *(f"warning: {warning}" for warning in warnings),
             f"layers per stage {', '.join(map(str, experiment.placement.layers_per_stage))}",
             *experiment.data_lines,
+            longest_rows(experiment),
             *_summary(samples, plans, config),
             prediction_text(plans[0].prediction.iteration_ms, bound),
-            *(_explanation(experiment, choice, samples) if explain else ()),
+            *(explain_choice(choice) if explain else ()),
+            *([explain_outlier(planner.longest_trip(choice, samples))] if explain else ()),
             *_microbatches(plans),
             *_ranks(plans, choice, config.cluster),
             grid(plans),
-            *(_drawn(plans, samples) if timeline else ()),
+            *((*plan_strip(plans), *what_sets_the_time(plans, samples)) if timeline else ()),
         ]
     )
 
 
-def _drawn(plans: Sequence[RankPlan], samples: Sequence[Sample]) -> Iterator[str]:
-    yield from plan_strip(plans)
-    yield from what_sets_the_time(plans, samples)
-
-
-def _explanation(
-    experiment: Experiment, choice: Choice, samples: Sequence[Sample]
-) -> Iterator[str]:
-    yield from explain_choice(choice)
-    yield explain_outlier(experiment.planner.longest_trip(choice, samples))
+def longest_rows(experiment: Experiment) -> str:
+    """Tokens of the longest row that fits on every stage, per mode; of a T5, on either side."""
+    config, multiple = experiment.config, experiment.config.planner.document_multiple
+    cost = experiment.planner.cost.of_layout(config.planner.plainest_layout)
+    inputs = np.arange(multiple, config.model.max_tokens + 1, multiple)
+    targets = inputs if cost.is_encoder_decoder else np.zeros_like(inputs)
+    shapes = Shapes.padded(np.ones_like(inputs), inputs, targets)
+    room = activation_room_bytes(cost, config.cluster)
+    fitting = {m.text: fits(cost.stage_costs(shapes, m), room) for m in cost.recompute_modes}
+    longest = {mode: multiple * np.logical_and.accumulate(f).sum() for mode, f in fitting.items()}
+    return f"longest row that fits: {', '.join(f'{n:,} ({mode})' for mode, n in longest.items())}"
 
 
 def prediction_text(iteration_ms: float, bound: LowerBound) -> str:

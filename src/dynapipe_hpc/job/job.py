@@ -238,7 +238,6 @@ class Job:
         self.comm.Free()
 
     def barrier(self) -> None:
-        """Barrier: waits for all ranks."""
         self.comm.Barrier()
 
     def gather(self, value: T) -> list[T]:
@@ -290,16 +289,11 @@ class Job:
     @contextmanager
     def fail_together(self) -> Iterator[None]:
         """Runs a block on all ranks, which all exit if any of them raises an error for the user."""
-        own_error: Exception | None = None
+        answer: tuple[str, int] | None = None
         try:
             yield
         except (InputError, RunError, OSError) as error:
-            own_error = error
-        answer = (
-            None
-            if own_error is None
-            else (str(own_error), 1 if isinstance(own_error, RunError) else 2)
-        )
+            answer = str(error), 1 if isinstance(error, RunError) else 2
         answers = [a for a in self.comm.allgather(answer) if a is not None]
         if not answers:
             return

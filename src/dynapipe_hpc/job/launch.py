@@ -44,9 +44,6 @@ LAUNCHERS = (
     ),
 )
 
-# Variables of CUDA and of ROCm that limit the GPUs which a process sees.
-_VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
-
 # The variable by which a process recognizes the interface for meeting the others.
 _INTERFACES = {
     "PMIX_NAMESPACE": "PMIx",
@@ -65,7 +62,6 @@ class LaunchEnvironment(NamedTuple):
     size: int
     local_rank: int
     is_on_one_host: bool
-    devices: tuple[str, ...] | None
     n_cores: int
 
 
@@ -98,17 +94,11 @@ def read_started(environment: Mapping[str, str], n_usable_cores: int) -> LaunchE
         is_on_one_host=(
             environment.get(launcher.local_size) == str(size) if launcher else interface is None
         ),
-        devices=_devices(environment),
         # Without binding, only this variable tells how many cores a process may use.
         n_cores=min(
             n_usable_cores, read_number(environment, "SLURM_CPUS_PER_TASK", n_usable_cores)
         ),
     )
-
-
-def _devices(environment: Mapping[str, str]) -> tuple[str, ...] | None:
-    visible = next((environment[name] for name in _VISIBLE if name in environment), None)
-    return None if visible is None else tuple(name for name in visible.split(",") if name)
 
 
 # The `srun --mpi` type of each library; the first name found in the version text counts.
@@ -148,14 +138,14 @@ def check_world(started: LaunchEnvironment, size: int, version: str) -> None:
         )
 
 
-def check_threads(level: str, version: str) -> None:
-    """Checks that MPI grants `level` "multiple": several threads communicate at a time."""
-    if level != "multiple":
+def check_threads(are_granted: bool, version: str) -> None:
+    """Checks that MPI lets several threads communicate at a time."""
+    if not are_granted:
         raise InputError(
             "ranks plan and watch on threads while they execute, which needs MPI_THREAD_MULTIPLE, "
-            f"but {library_name(version)} grants MPI_THREAD_{level.upper()}; load a build of it "
-            "with thread support, or another MPI library; where a program has started MPI before, "
-            "let it ask for MPI_THREAD_MULTIPLE"
+            f"but {library_name(version)} grants less; load a build of it with thread support, or "
+            "another MPI library; where a program has started MPI before, let it ask for "
+            "MPI_THREAD_MULTIPLE"
         )
 
 
@@ -187,28 +177,14 @@ def prefer_loopback(started: LaunchEnvironment, environment: Environment) -> Non
 
 
 OF_RANKS = Path(__file__).parent / "open_mpi" / "openmpi-mca-params.conf"
-_ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
 
 
 def is_own_open_mpi() -> bool:
     """Whether the loaded MPI library is the virtual environment's own, from the extra [local]."""
-    return _is_open_mpi() and _is_loaded(str(Path(sys.prefix).resolve() / "lib" / "libmpi.so"))
-
-
-def _is_open_mpi() -> bool:
-    # Other libraries may be called libmpi.so, too; this one is part of every Open MPI.
-    return _is_loaded("/libopen-pal.so")
-
-
-def _is_loaded(library: str) -> bool:
-    return os.fsencode(library) in Path("/proc/self/maps").read_bytes()
-
-
-def permission_for_root() -> str:
-    """Hint on what root has to type first: Open MPI starts no rank that could print it."""
-    if os.geteuid() or not _is_open_mpi() or all(name in os.environ for name in _ROOT):
-        return ""
-    return f"; as root, first: export {' '.join(f'{name}=1' for name in _ROOT)}"
+    own = Path(sys.prefix).resolve() / "lib" / "libmpi.so"
+    # Other libraries may be called libmpi.so, too; the second one is part of every Open MPI.
+    loaded = Path("/proc/self/maps").read_bytes()
+    return os.fsencode(own) in loaded and b"/libopen-pal.so" in loaded
 
 
 @contextmanager

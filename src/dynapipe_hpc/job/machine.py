@@ -2,7 +2,6 @@
 
 import os
 import platform
-import subprocess
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -28,7 +27,6 @@ def machine_facts(n_ranks: int) -> dict[str, str | int]:
         "cores_per_rank": STARTED.n_cores,
         "python": platform.python_version(),
         "dynapipe-hpc": dynapipe_hpc.__version__,
-        "commit": _commit(),
     }
     slurm_job = read_slurm_job(os.environ)
     if slurm_job is not None:
@@ -58,52 +56,16 @@ def _processor() -> str:
     return next(names, platform.machine())
 
 
-def _commit() -> str:
-    """Commit of the running source tree; "unknown" outside of a repository."""
-    source = Path(dynapipe_hpc.__file__)
-    try:
-        # A virtual environment may be inside the repository of another project.
-        _git(source.parent, "ls-files", "--error-unmatch", source.name)
-        return _git(source.parent, "describe", "--always", "--dirty")
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"
-
-
-def _git(folder: Path, *arguments: str) -> str:
-    answer = subprocess.run(  # noqa: S603 - no input of users
-        ["git", *arguments],  # noqa: S607 - the user's git
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=10,
-        check=True,
-    )
-    return answer.stdout.strip()
-
-
-PLANNER_THREADS = 1
-
-
-def shortage(n_cores: int, threads: int) -> str | None:
-    """Warning about ranks whose planner has no core of its own; None if it has one."""
-    n_wanted = threads + PLANNER_THREADS
-    if n_cores >= n_wanted:
-        return None
-    return (
-        f"each rank has {n_cores} of the {n_wanted} cores that its threads (training.threads = "
-        f"{threads}) and its planner need, so they will delay each other; request more cores "
-        f"(--cpus-per-task={n_wanted})"
-    )
-
-
 def crowded_hosts(job: Job, threads: int) -> list[str]:
-    """A warning per host with fewer cores than threads, on the first rank (collective)."""
+    """A warning per host with too few cores for its ranks, on the first rank (collective)."""
     on_host = job.on_this_host()
-    n_ranks, n_cores = on_host.size, len(set[int]().union(*on_host.gather(os.sched_getaffinity(0))))
-    is_crowded = on_host.is_first and n_ranks * threads > n_cores
+    n_ranks, n_visible = on_host.size, len(set().union(*on_host.gather(os.sched_getaffinity(0))))
+    n_cores, n_wanted = min(n_visible, n_ranks * STARTED.n_cores), threads + 1
+    is_crowded = on_host.is_first and n_ranks * n_wanted > n_cores
     on_host.free()
     warning = (
-        f"{platform.node()}: {n_ranks} x {threads} threads (ranks x training.threads) share "
-        f"{n_cores} cores and will slow each other down; use fewer ranks per host, or fewer threads"
+        f"{platform.node()} has {n_cores} cores for {n_ranks} x {n_wanted} threads (ranks x "
+        "training.threads and a planner), which will delay each other; request more cores "
+        f"(--cpus-per-task={n_wanted}), or use fewer ranks per host, or fewer threads"
     )
     return [each for each in job.gather(warning * is_crowded) if each]

@@ -42,14 +42,11 @@ def requeue(job: SlurmJob) -> None:
         subprocess.run(  # noqa: S603 - a number
             command, check=True, capture_output=True, text=True, timeout=ANSWER_WITHIN_S
         )
-    except subprocess.CalledProcessError as error:
-        raise RunError(_refused(job, error.stderr.strip())) from error
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise RunError(_refused(job, str(error))) from error
-
-
-def _refused(job: SlurmJob, reason: str) -> str:
-    return f"Slurm did not requeue job {job.name}: {reason}; submit it again to continue"
+    except (OSError, subprocess.SubprocessError) as error:
+        reason = error.stderr if isinstance(error, subprocess.CalledProcessError) else str(error)
+        raise RunError(
+            f"Slurm did not requeue job {job.name}: {reason.strip()}; submit it again to continue"
+        ) from error
 
 
 STOPPED = 75

@@ -9,7 +9,6 @@ from itertools import chain, islice
 from statistics import median
 from typing import Any
 
-from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.report.records import EvaluationRecord, IterationRecord
 from dynapipe_hpc.report.run_folder import RunFolder, read_mixture
 from dynapipe_hpc.report.time_use import TimeUse, Use, time_use
@@ -287,11 +286,10 @@ MAX_DRAWS = 2**53
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Results of several runs side by side: the numbers of each run, and lines about all runs."""
+    """Results of runs side by side: the numbers of each, beside the first, and lines about all."""
 
     runs: tuple[RunSummary, ...]
     evaluations: tuple[tuple[EvaluationRecord, ...], ...]
-    baseline: int
     differences: tuple[str, ...]
     disturbed: tuple[str, ...]
     choices: tuple[str, ...]
@@ -305,18 +303,15 @@ class Comparison:
         return tuple(run.name for run in self.runs)
 
     def speed_up(self, index: int) -> float:
-        reference = self.runs[self.baseline].real_tokens_per_s
-        return self.runs[index].real_tokens_per_s / reference
+        return self.runs[index].real_tokens_per_s / self.runs[0].real_tokens_per_s
 
     def loss_difference(self, index: int) -> float:
-        """Largest relative difference of a run's loss from the baseline's at equal steps."""
-        return largest_loss_difference(self.runs[index].kept, self.runs[self.baseline].kept)
+        """Largest relative difference of a run's loss from the first run's at equal steps."""
+        return largest_loss_difference(self.runs[index].kept, self.runs[0].kept)
 
 
-def compare(runs: Sequence[RunFolder], baseline: str | None = None) -> Comparison:
+def compare(runs: Sequence[RunFolder]) -> Comparison:
     names = _names(runs)
-    if baseline is not None and baseline not in names:
-        raise InputError(f"no run is called '{baseline}'; name one of {', '.join(names)}")
     summaries = tuple(summarise(name, run.records()) for name, run in zip(names, runs, strict=True))
     timelines = tuple(
         {timeline.iteration: timeline for timeline in run.timelines()} for run in runs
@@ -332,7 +327,6 @@ def compare(runs: Sequence[RunFolder], baseline: str | None = None) -> Compariso
     return Comparison(
         runs=summaries,
         evaluations=tuple(tuple(run.evaluations()) for run in runs),
-        baseline=0 if baseline is None else names.index(baseline),
         differences=differences(runs, names),
         disturbed=tuple(
             f"{run.name}: predictions are off by {percent(run.time_error)} % (median)"

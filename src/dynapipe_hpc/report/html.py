@@ -15,9 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from dynapipe_hpc.data.atomic_write import FileKind, check_output
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.input_file import open_input
 from dynapipe_hpc.report.comparison import Comparison, n_warm_up
 from dynapipe_hpc.report.records import IterationRecord
 from dynapipe_hpc.report.run_folder import (
@@ -225,22 +223,6 @@ def _legend(axes: Axes) -> None:
         axes.figure.legend(handles, labels, loc="outside upper left", ncols=3)
 
 
-_START, _TITLE_END = b"<!doctype html>", b"dynapipe-hpc report</title>"
-_HEAD_BYTES = 1 << 20
-
-
-def _is_page(path: Path) -> bool:
-    try:
-        with open_input(path) as file:
-            head = file.read(_HEAD_BYTES)
-    except OSError:
-        return False
-    return head.startswith(_START) and _TITLE_END in head
-
-
-PAGE = FileKind("a page of dynapipe-hpc report", _is_page)
-
-
 class Iteration(NamedTuple):
     """One iteration on the page: timeline and drawing of the run with this name."""
 
@@ -258,8 +240,6 @@ def default_page(runs: Sequence[RunFolder]) -> Path:
 
 def write_page(runs: Sequence[RunFolder], comparison: Comparison, page: Path) -> None:
     """Writes the report as an HTML page; runs are in the order of the comparison."""
-    if page.exists():
-        check_output(page, [], PAGE, force=True)  # it can be made again
     text = _render(runs, comparison, page)
     try:
         page.parent.mkdir(parents=True, exist_ok=True)

@@ -90,7 +90,7 @@ def _speed(comparison: Comparison) -> list[Row]:
     )
     if len(comparison.names) > 1:
         speed_ups = map(comparison.speed_up, range(len(comparison.names)))
-        unit = f"x {comparison.names[comparison.baseline]}"
+        unit = f"x {comparison.names[0]}"
         rows.insert(1, Row("speed-up", unit, tuple(f"{s:.2f}" for s in speed_ups)))
     return rows
 
@@ -144,7 +144,7 @@ def _loss(comparison: Comparison) -> list[Row]:
     if not any(run.totals.n_skipped for run in comparison.runs):
         del rows[2]
     if len(comparison.names) > 1:
-        unit = f"relative to {comparison.names[comparison.baseline]}"
+        unit = f"relative to {comparison.names[0]}"
         cells = tuple(_difference(comparison, index) for index in range(len(comparison.names)))
         rows.append(Row("loss, largest difference", unit, cells))
     return rows
@@ -204,8 +204,7 @@ def _largest_tasks(last: Evaluations) -> list[str]:
 
 def _difference(comparison: Comparison, index: int) -> str:
     difference = comparison.loss_difference(index)
-    same = index == comparison.baseline
-    return NOTHING if same or math.isnan(difference) else f"{difference:.1e}"
+    return NOTHING if index == 0 or math.isnan(difference) else f"{difference:.1e}"
 
 
 def _number(value: float) -> str:

@@ -49,17 +49,6 @@ def describe_longer(config: TrainingConfig) -> str:
     return f"{text}; with training.decay_iterations={n} it stays at {last:.3g}"
 
 
-def describe_change(step: int, earlier: TrainingConfig, config: TrainingConfig) -> str:
-    """Message on how a new configuration changes a step's learning rate; empty if unchanged."""
-    before, now = learning_rate(step, earlier), learning_rate(step, config)
-    if before == now:
-        return ""
-    end = earlier.decay_iterations or earlier.n_iterations
-    keeps = _keeps(config, end, step=step, rate=before)
-    advice = f"; training.decay_iterations={end} keeps it" if keeps else ""
-    return f"the learning rate of iteration {step} changes from {before:.3g} to {now:.3g}{advice}"
-
-
 def _keeps(config: TrainingConfig, decay_iterations: int, *, step: int, rate: float) -> bool:
     values = config.model_dump() | {"decay_iterations": decay_iterations}
     try:

@@ -129,7 +129,7 @@ def test_more_threads_than_cores_are_warned_of(folder: Path, capsys: Output) -> 
     assert ask(folder, "training.threads=1000")
     said = " ".join(capsys.readouterr().out.split())
     assert "warning: " in said
-    assert "1 x 1000 threads (ranks x training.threads) share" in said
+    assert "for 1 x 1001 threads (ranks x training.threads and a planner)" in said
 
 
 def test_names_in_findings_steer_no_terminal(tmp_path: Path, capsys: Output) -> None:

@@ -51,6 +51,15 @@ def test_intel_gpus_are_refused_by_name(device: str, monkeypatch: pytest.MonkeyP
     assert find_device(ALONE, on("cpu")) == RankDevice(CPU, is_shared=False)
 
 
+@without_gpus
+def test_what_hides_gpus_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "3")
+    hidden = r"sees no GPU \(CUDA_VISIBLE_DEVICES='', ROCR_VISIBLE_DEVICES='3'\); start the job"
+    with pytest.raises(InputError, match=hidden):
+        find_device(ALONE, on("cuda"))
+
+
 def test_ranks_meet_without_a_file(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,9 +1,6 @@
 import json
 import os
-import pty
 import re
-import signal
-import subprocess
 import sys
 import threading
 import time
@@ -15,7 +12,7 @@ from tests.jobs.command_line import run_command
 from tests.jobs.lock_processes import leave_lock
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.experiment.run.explain_run import explain_run, live_view, read_end
+from dynapipe_hpc.experiment.run.explain_run import explain_run, read_end
 from dynapipe_hpc.experiment.run_lock import LockHolder, RunLock, writer_of
 from dynapipe_hpc.job import job as module
 from dynapipe_hpc.job.job import Ending
@@ -59,7 +56,7 @@ def test_a_completed_run_says_how_to_continue(run: Path) -> None:
     assert lines[1:] == [
         "  all iterations are done",
         "next: dynapipe-hpc report shows the run; to continue, make it longer in [training]",
-        "last iteration: 4 of 40, ended 2026-05-04T03:02:01.000+02:00, loss 4.0000",
+        f"last at 2026-05-04T03:02:01.000+02:00: {log_line(record(4))}",
         "newest checkpoint: after 4 iterations",
     ]
 
@@ -161,47 +158,15 @@ def test_a_damaged_record_is_named(run: Path, text: str) -> None:
         explain_run(run)
 
 
-@pytest.mark.parametrize("verb", ["explain", "watch"])
-def test_a_run_is_explained_where_there_is_no_mpi(run: Path, verb: str) -> None:
+def test_a_run_is_explained_where_there_is_no_mpi(run: Path) -> None:
     """As on many login nodes."""
-    command = (sys.executable, "-m", "dynapipe_hpc", verb, run)
+    command = (sys.executable, "-m", "dynapipe_hpc", "explain", run)
     told = run_command(*command, variables={"MPI4PY_LIBMPI": "none.so"})
     assert "MPI" not in told.stderr
     assert "5" in told.stdout
 
 
-def test_the_last_line_of_the_log_and_the_state_are_shown(run: Path) -> None:
-    name, line, state = live_view(run)
-    assert name == str(run)
-    assert line == log_line(record(4))
-    assert state.startswith("killed: ")
-
-
-def test_before_the_first_iteration_there_is_no_line(tmp_path: Path) -> None:
-    folder = RunFolder.create(tmp_path / "run", "", {}).path
-    assert live_view(folder)[1] == "no iteration is done yet"
-
-
 def test_a_line_that_is_being_written_is_not_yet_read(run: Path) -> None:
     with (run / "iterations.jsonl").open("a") as file:
         file.write('{"iteration": 5')
-    assert live_view(run)[1] == log_line(record(4))
-
-
-def test_a_terminal_is_left_as_it_was(run: Path) -> None:
-    """On a real terminal: drawn on the other screen until Ctrl-C, then printed on the first."""
-    master, slave = pty.openpty()
-    command = [sys.executable, "-m", "dynapipe_hpc", "watch", str(run), "--every", "0.1"]
-    with subprocess.Popen(command, stdout=slave, start_new_session=True) as watch:
-        os.close(slave)
-        shown = b""
-        while shown.count(b"\x1b[H") < 2:
-            shown += os.read(master, 1 << 16)
-        watch.send_signal(signal.SIGINT)
-        assert watch.wait(20) == 0
-    shown += os.read(master, 1 << 16)
-    os.close(master)
-    before, _, after = shown.rpartition(b"\x1b[?1049l")
-    assert before.startswith(b"\x1b[?1049h\x1b[H")
-    assert b"iteration 4: of 40" in after
-    assert b"\x1b" not in after
+    assert log_line(record(4)) in explain_run(run)

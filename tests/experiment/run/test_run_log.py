@@ -29,9 +29,8 @@ SAMPLES = [Sample(i, 7, 5) for i in (2, 4, 7)]
 Output = pytest.CaptureFixture[str]
 
 
-def trained_for(iterations: int, decay: int | None = None) -> ExperimentConfig:
-    training = {"iterations": iterations, "decay_iterations": decay}
-    return with_keys(tiny_experiment(), training=training)
+def trained_for(iterations: int) -> ExperimentConfig:
+    return with_keys(tiny_experiment(), training={"iterations": iterations})
 
 
 def log_in(
@@ -50,37 +49,6 @@ def log_in(
         lock=lock or RunLock(folder, ""),
         quiet_period=QuietPeriod(),
     )
-
-
-def continued_text(folder: Path, config: ExperimentConfig, capsys: Output) -> str:
-    log_in(trained_for(10), folder).close()
-    capsys.readouterr()
-    log_in(config, folder, n_done=10).close()
-    return capsys.readouterr().out
-
-
-def test_a_learning_rate_that_is_rewound_is_told(tmp_path: Path, capsys: Output) -> None:
-    out = continued_text(tmp_path / "run", trained_for(20), capsys)
-    assert "run: continues after 10 iterations; the learning rate of iteration 10 changes" in out
-    assert "training.decay_iterations=10 keeps it" in out
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "note"),
-    [
-        ("weight_decay", 0.0, "training.weight_decay changes from 0.1 to 0.0"),
-        ("betas", (0.9, 0.99), "training.betas changes from [0.9, 0.95] to [0.9, 0.99]"),
-        ("clip_norm", 0.0, "training.clip_norm changes from 1.0 to 0.0"),
-        ("decay", "all", "training.decay changes from matrices to all"),
-        ("schedule", "linear", "training.schedule changes from cosine to linear"),
-    ],
-)
-def test_settings_of_updates_that_change_are_told(
-    key: str, value: object, note: str, tmp_path: Path, capsys: Output
-) -> None:
-    config = with_keys(trained_for(20, decay=10), training={key: value})
-    out = continued_text(tmp_path / "run", config, capsys)
-    assert out.endswith(f"run: continues after 10 iterations; {note}\n")
 
 
 def traced(iteration: int) -> list[RankTrace]:

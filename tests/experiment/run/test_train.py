@@ -24,7 +24,12 @@ from dynapipe_hpc.executor.run import launch_plan
 from dynapipe_hpc.experiment.config import EvaluationConfig, ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.rank.devices import CPU, RankDevice
-from dynapipe_hpc.experiment.run.evaluations import Evaluations, mean_loss, task_losses
+from dynapipe_hpc.experiment.run.evaluations import (
+    Evaluations,
+    StopAskedError,
+    mean_loss,
+    task_losses,
+)
 from dynapipe_hpc.experiment.run.iteration import QuietPeriod
 from dynapipe_hpc.experiment.run.open_run import LossHistory, is_complete
 from dynapipe_hpc.experiment.run.plans import Plans
@@ -50,7 +55,6 @@ def test_an_evaluation_counts_the_tokens_that_training_counts(
     experiment = Experiment(ExperimentConfig.model_validate(tables)).open()
     rank = Rank(Job(MPI.COMM_SELF), experiment, RankDevice(CPU))
     found = Evaluations(rank, experiment, history=None, log=None).evaluate(0)
-    assert isinstance(found, EvaluationRecord)
     of_others = {"all": 5}.get(loss_on, 4)  # of a sample without marks
     assert found.tasks["sum"].tokens == n_tokens + of_others
 
@@ -100,10 +104,10 @@ class Losses(Evaluations):
         super().__init__(cast(Any, None), experiment, history=history, log=None)
         self.results = results
 
-    def evaluate(self, n_done: int) -> EvaluationRecord | int:
+    def evaluate(self, n_done: int) -> EvaluationRecord:
         found = self.results[n_done]
         if isinstance(found, int):
-            return found
+            raise StopAskedError(found)
         return EvaluationRecord(n_done, found, 1.0, {"x": TaskLoss(found, 1)})
 
 

@@ -6,20 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.jobs.tiny_experiment import tiny_experiment, with_keys
+from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.cli.main import main
-from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.load import load_config, to_toml
+from dynapipe_hpc.experiment.load import to_toml
 from dynapipe_hpc.experiment.study.predict import (
     ROWS,
     Verdict,
     grid,
     grid_search,
     predict,
-    write_runs,
 )
 from dynapipe_hpc.job.ranks import Alone
 
@@ -107,35 +105,8 @@ def test_the_best_of_every_method_is_printed_and_all_points_are_kept(
         f"{rate:,.0f}" for rate in sorted(rates.values(), reverse=True)
     ]
     assert {line.split(",")[11] for line in lines} == {"prediction", "refusal", "pruned"}
-    assert main(command) == 0  # replaces its own table
     table.write_text("mine")
     assert main(command) == 2
     assert table.read_text() == "mine"
-
-
-def test_the_best_points_become_configurations_for_a_job_array(tmp_path: Path) -> None:
-    config = study(NAIVE, OURS)
-    outcomes = grid_search(Alone(), Experiment(config), 1)
-    folder, data = tmp_path / "runs", {"lengths": None, "dataset": "none.h5"}
-    write_runs(folder, with_keys(config, data=data), outcomes, 2)
-    found = [load_config(Path(line)) for line in (folder / "variants.txt").read_text().split()]
-    assert [each.planner.batch.rule for each in found] == 2 * ["naive_padding"] + 2 * ["dynamic"]
-    rates = {
-        (o.variant.method, o.variant.planner, o.variant.cluster): (o.tokens_per_s, o.layers)
-        for o in outcomes
-        if o.verdict is Verdict.PREDICTION
-    }
-    for name, two in (("naive", found[:2]), ("ours", found[2:])):
-        best = sorted((rate for key, (rate, _) in rates.items() if key[0] == name), reverse=True)
-        keys = [(name, each.planner, each.cluster) for each in two]
-        assert [rates[key][0] for key in keys] == best[:2]
-        assert [rates[key][1] for key in keys] == [each.model.layers_per_stage for each in two]
-    with pytest.raises(InputError, match="already exists"):
-        write_runs(folder, config, outcomes, 2)
-
-
-def test_a_number_of_runs_without_a_folder_for_them_is_refused(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["grid-search", "none.toml", "--best", "2"]) == 2
-    assert "--best is used with --runs only" in capsys.readouterr().err
+    assert main([*command, "--force"]) == 0
+    assert table.read_text().splitlines()[0] == header

@@ -1,18 +1,17 @@
+import json
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.examples.linear_cost import naive
-from tests.examples.measured_layers import SHAPE, linear_table
 from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.load import to_toml
+from dynapipe_hpc.experiment.load import load_config, to_toml
 from dynapipe_hpc.experiment.study.predict import PlannedIteration
 from dynapipe_hpc.experiment.study.simulate import simulate
 from dynapipe_hpc.job.ranks import Alone
@@ -20,7 +19,6 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.baseline import Baseline
 from dynapipe_hpc.planner.choose.choice import Chooser
 from dynapipe_hpc.planner.cost.cost_model import CostModel
-from dynapipe_hpc.planner.cost.table.profile_file import write_table
 from dynapipe_hpc.planner.schedule.fixed_order import one_f_one_b
 
 METHODS: tuple[dict[str, Any], ...] = (
@@ -78,26 +76,25 @@ def test_a_method_may_have_a_chooser_that_no_table_stands_for(tmp_path: Path) ->
         assert found["ours", k].microbatches != found["mine", k].microbatches
 
 
-def test_a_folder_that_is_complete_is_read(tmp_path: Path) -> None:
+def test_a_folder_holds_its_configuration_and_a_line_per_iteration(tmp_path: Path) -> None:
     config, folder = study(*METHODS), tmp_path / "sim"
-    first = simulated(config, folder)
+    found = simulated(config, folder)
     assert {path.name for path in tmp_path.rglob("*")} == {
-        *("sim", "config.toml", "inputs.json", "planned.jsonl", "planning.jsonl")
+        *("sim", "config.toml", "planned.jsonl", "planning.jsonl")
     }
-    lines = (folder / "planning.jsonl").read_text().splitlines(keepends=True)
-    changed = lines[0].rpartition(":")[0] + ":222.5}\n"
-    (folder / "planning.jsonl").write_text("".join([changed, *lines[1:]]))
-    again = simulate(Alone(), Experiment(config), folder)
-    assert ({each.record.key: each.record for each in again}, again[0].planning_ms) == (
-        first,
-        222.5,
-    )
-    for name in ("planning.jsonl", "planned.jsonl"):
-        whole = (folder / name).read_text()
-        (folder / name).write_text("".join(whole.splitlines(keepends=True)[:-1]))
-        with pytest.raises(InputError, match="sim: its files are not complete; remove it"):
-            simulated(config, folder)
-        (folder / name).write_text(whole)
+    assert load_config(folder / "config.toml") == config
+    lines = [json.loads(line) for line in (folder / "planned.jsonl").read_text().splitlines()]
+    assert [PlannedIteration(**line) for line in lines] == list(found.values())
+    times = [json.loads(line) for line in (folder / "planning.jsonl").read_text().splitlines()]
+    assert [(each["method"], each["iteration"]) for each in times] == list(found)
+    assert all(each["planning_ms"] > 0 for each in times)
+
+
+def test_a_folder_that_exists_is_refused_before_the_work(tmp_path: Path) -> None:
+    shares = list[float]()
+    with pytest.raises(InputError, match="already exists; name a new folder, or remove it first"):
+        simulate(Alone(), Experiment(study(*METHODS)), tmp_path, shares.append)
+    assert not shares
 
 
 def test_a_simulation_that_fails_leaves_nothing(tmp_path: Path) -> None:
@@ -127,38 +124,3 @@ def test_the_table_compares_real_tokens_per_predicted_second(
     for row, rate in zip(rows, rates, strict=True):
         assert row.split()[:2] == [f"{rate:,.0f}", f"{rate / max(rates):.3f}"]
     assert reason.startswith("none: no plan of 3 of 3 iterations, the first is iteration 0: ")
-
-
-def test_another_folder_or_configuration_is_refused(tmp_path: Path) -> None:
-    simulated(study(METHODS[0]), tmp_path / "sim")
-    with pytest.raises(InputError, match="holds a simulation of another configuration"):
-        simulated(study(METHODS[1]), tmp_path / "sim")
-    with pytest.raises(InputError, match="exists, and holds no simulation; name a new folder"):
-        simulated(study(METHODS[0]), tmp_path)
-
-
-def by_table(path: Path, state_factor: float) -> ExperimentConfig:
-    """The same with costs from a table that is written anew."""
-    write_table(replace(linear_table(), state_factor=state_factor), path)
-    cost = {"kind": "profiled", "path": str(path), "recompute": ["none"]}
-    config = study(METHODS[0], cost=cost).model_dump(exclude_none=True)
-    model = {**SHAPE.model_dump(exclude_none=True), "layers_per_stage": [6]}
-    return ExperimentConfig.model_validate({**config, "model": model})
-
-
-def test_a_changed_cost_table_is_noticed(tmp_path: Path) -> None:
-    table, folder = tmp_path / "costs.h5", tmp_path / "out"
-    first = simulated(by_table(table, 4.0), folder)
-    assert simulated(by_table(table, 4.0), folder) == first
-    told = r"other contents of the cost table .*costs\.h5 \(checksum '\w{16}', now \w{16}\)"
-    with pytest.raises(InputError, match=told):
-        simulated(by_table(table, 5.0), folder)
-
-
-def test_other_samples_are_noticed(tmp_path: Path) -> None:
-    """As of a dataset that was made anew in the same place."""
-    simulated(study(METHODS[0]), tmp_path / "sim")
-    other = Experiment(study(METHODS[0]))
-    other.trained = other.trained._replace(inputs=other.trained.inputs + 1)
-    with pytest.raises(InputError, match="other contents of the samples"):
-        simulate(Alone(), other, tmp_path / "sim")

@@ -15,7 +15,6 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from dynapipe_hpc.data.atomic_write import FileKind
 from dynapipe_hpc.data.dataset.dataset_header import (
     FORMAT,
     SCHEMA_VERSION,
@@ -25,7 +24,7 @@ from dynapipe_hpc.data.dataset.dataset_header import (
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import open_input, why_unreadable
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.data.stored_file import attributes_of, has_format, stored_array, stored_in
+from dynapipe_hpc.data.stored_file import attributes_of, stored_array, stored_in
 from dynapipe_hpc.data.token_block import (
     LENGTHS,
     NO_TOKENS,
@@ -38,7 +37,6 @@ from dynapipe_hpc.data.token_block import (
 from dynapipe_hpc.data.trained_tokens import Spans
 
 AGAIN = "make it again with dynapipe-hpc preprocess"
-DATASET = FileKind("a dataset", lambda path: has_format(path, FORMAT))
 Lengths = npt.NDArray[np.int64]
 
 

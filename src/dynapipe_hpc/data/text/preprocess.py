@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dynapipe_hpc.data.atomic_write import check_output, remove_left_over
-from dynapipe_hpc.data.dataset.dataset_file import DATASET
 from dynapipe_hpc.data.dataset.dataset_header import DatasetHeader
 from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter
 from dynapipe_hpc.data.errors import InputError
@@ -74,7 +73,7 @@ def preprocess(
 def check_files(sources: Sequence[Path], output: Path, *, force: bool) -> None:
     """Checks, before the work starts, that all sources exist, and that a dataset may be written."""
     total_bytes(sources)
-    check_output(output, sources, DATASET, force)
+    check_output(output, sources, force)
     if (suffix := output.suffix.lower()) in SOURCE_SUFFIXES:
         raise InputError(
             f"{output}: is the output, a dataset, but {suffix} is the name of a source; name the "

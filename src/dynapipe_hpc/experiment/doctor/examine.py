@@ -24,7 +24,7 @@ from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.launch import device_index, library_name
-from dynapipe_hpc.job.machine import crowded_hosts, shortage, usable_bytes
+from dynapipe_hpc.job.machine import crowded_hosts, usable_bytes
 from dynapipe_hpc.job.slurm import read_slurm_job
 from dynapipe_hpc.job.world import MPI, STARTED
 from dynapipe_hpc.planner.batch.memory import activation_bytes, misfit_error
@@ -169,17 +169,12 @@ def check_launch(case: Case) -> Iterator[Finding]:
         else "none (SLURM_JOB_ID is not set)",
     )
     threads = case.config.training.threads if case.config else 1
-    short = shortage(STARTED.n_cores, threads)
-    if short and case.config:
-        yield Finding("cores", short, Level.WARNING)
-    else:
-        yield Finding("cores", f"{STARTED.n_cores} per rank")
+    yield Finding("cores", f"{STARTED.n_cores} per rank")
     for line in crowded_hosts(case.job, threads):
         yield Finding("cores of hosts", line, Level.WARNING)
 
 
 def check_access(case: Case) -> Iterator[Finding]:
-    """Opens a plan store, as runs do (collective)."""
     job, host = case.job, case.on_host.broadcast(case.job.rank)
     try:
         store = MpiPlanStore(job.comm, 1, _PLAN_BYTES, host=host)

@@ -146,8 +146,6 @@ N_SLICES = 4
 
 
 class StackMemory(NamedTuple):
-    """Memory of one micro-batch; see `StageCosts`."""
-
     stored_bytes: float
     forward_transient_bytes: float
     backward_transient_bytes: float

@@ -1,6 +1,7 @@
 """The device on which a rank computes, what cannot run on it, and the layers of a stage there."""
 
 import hashlib
+import os
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +18,6 @@ from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.launch import device_index
 from dynapipe_hpc.job.machine import machine_facts, usable_bytes
-from dynapipe_hpc.job.world import STARTED
 from dynapipe_hpc.models.attention import kernels_of, packed_obstacle
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.sharding.shards import Shards
@@ -30,6 +30,8 @@ from dynapipe_hpc.training.allocated_memory import (
 )
 
 CPU = torch.device("cpu")
+_LIMITS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+"""Variables of CUDA and of ROCm that limit the GPUs which a process sees."""
 CONNECTIONS_BYTES = 2_000_000_000
 """Memory of a GPU that is left for the buffers of communicators, before their number is known."""
 SHARE_OF_HOST = 0.6
@@ -40,7 +42,6 @@ class CudaClock:
     """Clock that records moments as events on the compute stream, which runs behind the host."""
 
     def now(self) -> torch.cuda.Event:
-        """An event after everything that was launched."""
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record()
         return event
@@ -53,7 +54,6 @@ class CudaClock:
         return bool(moment.query())  # type: ignore[no-untyped-call]
 
     def ms_between(self, start: torch.cuda.Event, end: torch.cuda.Event) -> float:
-        """Time between two events in ms."""
         end.synchronize()
         elapsed: float = start.elapsed_time(end)
         return elapsed
@@ -61,8 +61,6 @@ class CudaClock:
 
 @dataclass(frozen=True, slots=True)
 class RankDevice:
-    """The device of a rank."""
-
     device: torch.device
     is_shared: bool = False  # whether any two ranks of the job share a GPU
 
@@ -114,7 +112,6 @@ def memory_of_ranks(job: Job) -> tuple[bool, int]:
 
 
 def dtype_of(config: ExperimentConfig) -> torch.dtype:
-    """The configured type of weights and activations."""
     dtype: torch.dtype = getattr(torch, config.training.dtype)
     return dtype
 
@@ -140,9 +137,8 @@ def wait_for(device: torch.device) -> None:
 
 
 def _visible() -> str:
-    if STARTED.devices is None:
-        return ""
-    return f" (it may see '{','.join(STARTED.devices)}')"
+    limits = [f"{name}='{os.environ[name]}'" for name in _LIMITS if name in os.environ]
+    return f" ({', '.join(limits)})" if limits else ""
 
 
 def _identity(device: torch.device) -> int:
@@ -158,14 +154,8 @@ class HostDevice:
     attention: str = ""  # names of kernels, see `kernels_of`
     packed_obstacle: str = ""  # why packed rows have no kernel of their own on the GPU
 
-    @property
-    def facts(self) -> dict[str, str]:
-        """Facts about the device, for a run folder."""
-        return {"device": self.gpu_name or "cpu", "attention": self.attention}
-
 
 def find_host_device(config: ExperimentConfig) -> HostDevice:
-    """The kind of device that ranks on this host compute on."""
     model, dtype = config.model, dtype_of(config)
     if config.training.device == "cpu" or not torch.cuda.device_count():
         return HostDevice(attention=kernels_of(model, dtype, torch.device("cpu")))
@@ -219,7 +209,6 @@ def slices_obstacle(config: ExperimentConfig, host: HostDevice) -> str:
 
 
 def check_pairs(config: ExperimentConfig, host: HostDevice) -> None:
-    """Checks that the attention of preference pairs can run on this host's devices."""
     if config.training.preference_loss is not None and host.packed_obstacle:
         raise InputError(
             f'training.objective is "{config.training.objective}", but preference pairs that share '

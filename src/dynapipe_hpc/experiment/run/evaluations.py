@@ -30,6 +30,14 @@ BATCHES_PER_RANK = 4
 """Batches that a rank plans before they are executed and the results are written."""
 
 
+class StopAskedError(Exception):
+    """The run was asked to stop during forward passes; all ranks raise it at the same batch."""
+
+    def __init__(self, stop_signal: int) -> None:
+        super().__init__(stop_signal)
+        self.stop_signal = stop_signal
+
+
 def plan_forward(
     job: Job, experiment: Experiment, batches: Sequence[Sequence[Sample]], what: str
 ) -> list[bytes]:
@@ -37,7 +45,8 @@ def plan_forward(
 
     The ranks take turns to plan batches, and then exchange the plans. `what` begins messages.
     """
-    cluster, planner = experiment.config.cluster, experiment.forward_planner
+    cluster, batch = experiment.config.cluster, experiment.config.planner.batch
+    planner = experiment.planner.of_evaluation(batch)
     made = []
     with job.fail_together():
         for k in range(job.rank, len(batches), job.size):
@@ -60,11 +69,11 @@ def run_forward(
     plans: Sequence[bytes],
     *,
     n_done: int,
-) -> FloatArray | int:
+) -> FloatArray:
     """Executes this rank's encoded plans of samples without backward passes; all ranks together.
 
-    Returns the table of the samples, see `ModuleStage.evaluating`, on all ranks; or the signal if
-    the run was asked to stop meanwhile.
+    Returns the table of the samples, see `ModuleStage.evaluating`, on all ranks. Raises
+    `StopAskedError`.
     """
     job = rank.job
     with rank.stage.evaluating(loader, samples) as table:
@@ -72,29 +81,24 @@ def run_forward(
             # All ranks stop at the same batch, or those that continue would wait forever.
             [stop_signal] = job.all_reduce_max([job.stop.asked])
             if stop_signal:
-                return int(stop_signal)
+                raise StopAskedError(int(stop_signal))
             rank.run_forward(n_done, decode(data))
         own_table = table * rank.reports_loss
     # Every sample was computed by one replica, so that the order of sums does not matter.
     return np.array(job.all_reduce_sum(own_table.flatten().tolist())).reshape(2, -1)
 
 
-def train_preferences(rank: Rank, experiment: Experiment, run: OpenRun) -> FloatArray | int:
+def train_preferences(rank: Rank, experiment: Experiment, run: OpenRun) -> FloatArray:
     """Lets the stage of this rank train on preference pairs; all ranks together.
 
     When a run begins, the weights of the rank are the weights of the reference.
 
-    Returns the reference of the dataset that is evaluated, see `find_reference`; or the signal if
-    the run was asked to stop meanwhile.
+    Returns the reference of the dataset that is evaluated, see `find_reference`.
     """
     with rank.job.fail_together():
         passes = reference_passes(experiment, str(run.facts[HASH_FACT]), run.output)
-    tables = []
-    for each in passes:
-        table = find_reference(rank, experiment, each, begins=run.point is None)
-        if isinstance(table, int):
-            return table
-        tables.append(table)
+    begins = run.point is None
+    tables = [find_reference(rank, experiment, each, begins=begins) for each in passes]
     config = experiment.config.training.preference_loss
     assert config is not None  # noqa: S101 - types
     rank.stage.train_preferences(PreferenceLoss(config, tables[0], rank.device))
@@ -103,17 +107,14 @@ def train_preferences(rank: Rank, experiment: Experiment, run: OpenRun) -> Float
 
 def find_reference(
     rank: Rank, experiment: Experiment, reference: ReferencePass, *, begins: bool
-) -> FloatArray | int:
+) -> FloatArray:
     """Log-probabilities of pairs' answers by the model before training; all ranks together.
 
     They are read from a file. If the run `begins`, missing ones are computed by plans of forward
     passes and written to the file, from which an interrupted run continues.
 
-    Shape (samples of the dataset, 2), NaN for other samples; or the signal if the run was asked to
-    stop meanwhile.
-
-    Raises `SystemExit`: The file cannot be used, or a batch cannot be planned; the first rank has
-    said why.
+    Shape (samples of the dataset, 2), NaN for other samples. Raises `StopAskedError`; `SystemExit`:
+    The file cannot be used, or a batch cannot be planned; the first rank has said why.
     """
     job = rank.job
     file = reference.file
@@ -137,8 +138,6 @@ def find_reference(
         plans = plan_forward(job, experiment, group, "reference")
         loader.start_iteration(samples)
         log_probs = run_forward(rank, loader, samples, plans, n_done=0)
-        if isinstance(log_probs, int):  # an exit code
-            return log_probs
         known[ids_of(samples)] = log_probs.T
         job.on_first(lambda: file.write(known))
     took_s = time.perf_counter() - started_s
@@ -152,7 +151,8 @@ def find_reference(
 class Evaluations:
     """Evaluations of a run, if it has any. All ranks make the same calls.
 
-    `were_interrupted` says whether the run was asked to stop while it evaluated.
+    `were_interrupted` says whether the run was asked to stop while it evaluated; `history` has the
+    losses so far, and whether training should end.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class Evaluations:
 
         Preference pairs need their `reference`, see `find_reference`.
         """
-        self._rank, self._log, self._history = rank, log, history or LossHistory(0)
+        self._rank, self._log, self.history = rank, log, history or LossHistory(0)
         self._config, self._reference = experiment.config, reference
         self.were_interrupted = False
         if evaluated := experiment.evaluation:
@@ -185,35 +185,29 @@ class Evaluations:
         continues.
         """
         table = self._config.evaluation
-        if table is None or n_done in self._history:
+        if table is None or n_done in self.history:
             return 0
         if not table.is_due(n_done, self._config.training.n_iterations):
             return 0
-        result = self.evaluate(n_done)
-        if isinstance(result, int):
+        try:
+            result = self.evaluate(n_done)
+        except StopAskedError as stop:
             self.were_interrupted = True
-            return result
-        is_best = self._history.add(n_done, result.loss)
+            return stop.stop_signal
+        is_best = self.history.add(n_done, result.loss)
         if self._log:
             self._log.add_evaluation(result, is_best=is_best)
-            if self.have_ended_training:
-                self._log.print_line(f"training ends early: {self._history.describe()}")
+            if self.history.is_over:
+                self._log.print_line(f"training ends early: {self.history.describe()}")
         return 0
 
-    @property
-    def have_ended_training(self) -> bool:
-        """Whether training should end, as `LossHistory.is_over` says."""
-        return self._history.is_over
+    def evaluate(self, n_done: int) -> EvaluationRecord:
+        """Evaluates the current weights; all ranks together, which all return the record.
 
-    def evaluate(self, n_done: int) -> EvaluationRecord | int:
-        """Evaluates the current weights; all ranks together.
-
-        Returns the record, on all ranks, or the signal if the run was asked to stop meanwhile.
+        Raises `StopAskedError`.
         """
         started_s = time.perf_counter()
         table = run_forward(self._rank, self._loader, self._samples, self._plans, n_done=n_done)
-        if isinstance(table, int):
-            return table
         took_ms = self._rank.job.broadcast(1e3 * (time.perf_counter() - started_s))
         means = None
         training = self._config.training

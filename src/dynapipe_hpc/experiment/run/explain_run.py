@@ -1,7 +1,6 @@
-"""Explanation and view of a run folder: how it ended or stands, how far it got, what to try."""
+"""Explanation of a run folder: how it ended or stands, how far it got, what to try."""
 
 import json
-import math
 import re
 import time
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from dynapipe_hpc.data.input_file import read_input, why_unreadable
 from dynapipe_hpc.experiment.run_lock import PATIENCE_S, SINCE, writer_of
 from dynapipe_hpc.experiment.watch.rank_status import describe_hangs
 from dynapipe_hpc.job.ranks import JobOutcome
-from dynapipe_hpc.report.records import IterationRecord, duration, log_line
+from dynapipe_hpc.report.records import duration, log_line
 from dynapipe_hpc.report.run_folder import (
     ENDED,
     ITERATIONS,
@@ -61,13 +60,9 @@ _AGAIN = "start the same command again: it resumes from the newest checkpoint, i
 
 def explain_run(folder: Path) -> str:
     """Explains how a run ended, or that it has not, from what it left in its folder."""
-    _check(folder)
-    return "\n".join((*_end(folder), *_progress(folder), *describe_hangs(folder)))
-
-
-def _check(folder: Path) -> None:
     if reason := why_unreadable(folder / ITERATIONS):
         raise not_a_run_error(folder, f"{ITERATIONS}: {reason}")
+    return "\n".join((*_end(folder), *_progress(folder), *describe_hangs(folder)))
 
 
 def _end(folder: Path) -> Iterator[str]:
@@ -118,10 +113,8 @@ def _advice(ended: EndRecord) -> str:
 
 
 def _progress(folder: Path) -> Iterator[str]:
-    record = None
-    for record in iterations_file(folder).records():  # noqa: B007
-        pass
-    yield f"last iteration: {_described(record) if record else 'none was completed'}"
+    record = iterations_file(folder).last()
+    yield f"last at {record.time}: {log_line(record)}" if record else "no iteration is done yet"
     folders = (folder / "checkpoints").glob("*")
     done = [int(path.name) for path in folders if re.fullmatch(r"\d{6,}", path.name)]
     yield (
@@ -129,17 +122,3 @@ def _progress(folder: Path) -> Iterator[str]:
         if done
         else "newest checkpoint: none; the run starts again from the beginning"
     )
-
-
-def _described(record: IterationRecord) -> str:
-    loss = "not finite" if math.isnan(record.loss) else f"{record.loss:.4f}"
-    return f"{record.iteration} of {record.n_iterations}, ended {record.time}, loss {loss}"
-
-
-def live_view(folder: Path) -> list[str]:
-    """The last iteration, as in the log, and whether the run still executes."""
-    _check(folder)
-    state = next(_end(folder))
-    last = iterations_file(folder).last()
-    lines = log_line(last).splitlines() if last else ["no iteration is done yet"]
-    return [str(folder), *lines, state]

@@ -38,13 +38,11 @@ class LossHistory:
 
     @classmethod
     def read(cls, output: Path, config: EvaluationConfig, n_done: int) -> Self:
-        """The history of a run folder up to `n_done` iterations."""
         records = evaluations_file(output).records() if n_done else ()
         losses = ((record.n_done, record.loss) for record in records if record.n_done <= n_done)
         return cls(config.patience, losses)
 
     def __contains__(self, n_done: int) -> bool:
-        """Whether there was an evaluation after `n_done` iterations."""
         return n_done in self._losses
 
     def add(self, n_done: int, loss: float) -> bool:
@@ -64,7 +62,6 @@ class LossHistory:
         return 0 < self._patience <= self._n_worse
 
     def describe(self) -> str:
-        """Message on why training ends early."""
         reason = f"no lower loss in {self._n_worse} evaluations (evaluation.patience)"
         if self.best is None:
             return f"{reason}; none was a finite number"
@@ -135,13 +132,11 @@ class OpenRun:
                 self.log.close()
 
     def describe_end(self) -> str:
-        """Message on why a run has come to its end."""
         if self.history and self.history.is_over:
             return f"training has ended early: {self.history.describe()}"
         return "all iterations are done"
 
     def describe_complete(self) -> str:
-        """Message on a run that has nothing left to do."""
         training = self._experiment.config.training
         if self.history and self.history.is_over:
             text = f"{self.describe_end()}; to continue, raise evaluation.patience"

@@ -152,7 +152,8 @@ class OnlineCosts:
             if self._is_closed:
                 raise StoppedError
             times = self._known[max(n_done, min(self._known))]
-        return self._experiment.corrected_planner(times.corrections)
+        config, planner = self._experiment.config, self._experiment.planner
+        return planner.corrected(config.planner, times.corrections, config.data.max_tokens)
 
     def close(self) -> None:
         """Wakes the thread that waits for measurements, to end."""
@@ -271,7 +272,6 @@ class Plans:
 
     @property
     def is_ahead(self) -> bool:
-        """Whether the plan of the next iteration has been taken."""
         return bool(self._ahead)
 
     def take(self, iteration: int) -> TakenPlan:
@@ -294,7 +294,6 @@ class Plans:
         return [ahead.result() for ahead in self._ahead if ahead.exception() is None]
 
     def serve(self, taken: TakenPlan) -> None:
-        """Lets the loader serve the global batch of a plan."""
         if taken is not self._served:
             self._loader.start_iteration(taken.samples, taken.plan.iteration)
             self._served = taken

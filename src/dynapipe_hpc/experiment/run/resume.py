@@ -28,8 +28,6 @@ _FREE_DATA = {"dataset", "mixture", "check_tokenizer"}
 
 @dataclass(frozen=True, slots=True)
 class ResumePoint:
-    """A checkpoint to continue from."""
-
     path: Path
     description: Description
 
@@ -158,7 +156,6 @@ def facts_of_start(facts: Facts, point: ResumePoint | None) -> Facts:
 
 
 def check_share(path: Path, job: Job) -> Description:
-    """Reads and checks this rank's share of the parts."""
     description = Description.read(path)
     for rank, checksum in enumerate(description.part_checksums):
         if rank % job.size == job.rank:

@@ -18,7 +18,7 @@ from dynapipe_hpc.experiment.rank.devices import (
     find_device,
     prepare_for_host,
 )
-from dynapipe_hpc.experiment.run.evaluations import Evaluations, train_preferences
+from dynapipe_hpc.experiment.run.evaluations import Evaluations, StopAskedError, train_preferences
 from dynapipe_hpc.experiment.run.iteration import (
     IterationResult,
     RankTrace,
@@ -40,6 +40,8 @@ from dynapipe_hpc.training.checkpoint.parts import StatePart, TrainingState, wri
 from dynapipe_hpc.training.counters import Counters
 
 _N_COUNTED = 9
+SIGNAL_S = 300.0
+"""Time between a signal to stop and the kill that slurm/run.sbatch asks Slurm for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,6 @@ class Checkpoints:
         self._error: Future[str] = Future()
         self._error.set_result("")
         self._iterations_s: deque[float] = deque(maxlen=_N_COUNTED)
-        self._checked_s = 0.0  # of the checkpoint that `check_time` has looked at
         self._has_warned = False
         self.took_s = 0.0  # on the slowest rank, and to complete it; known on the first
 
@@ -127,33 +128,30 @@ class Checkpoints:
                 raise RunError(f"the last checkpoint could not be written: {error}")
 
     def check_time(self, iteration_ms: float) -> None:
-        """Compares the time of a checkpoint with that available for it, after each iteration.
+        """Warns, once, of a checkpoint that takes too long; called after each iteration.
 
-        It acts only just after a checkpoint has been completed, when little would be lost. The
-        median of iteration times counts, so that a single long iteration has no effect. Raises
-        `RunError` if a run that is asked to stop would be killed before it has stopped.
+        The median of iteration times counts, so that a single long iteration has no effect.
         """
         self._iterations_s.append(1e-3 * iteration_ms)
-        checkpoint_s, config = self.took_s, self._config
-        if checkpoint_s == self._checked_s:
-            return
-        self._checked_s = checkpoint_s
+        checkpoint_s, every = self.took_s, self._config.every
         iteration_s = median(self._iterations_s)
-        if 0 < config.grace_s < iteration_s + checkpoint_s:
-            raise RunError(
-                f"checkpoint.grace_s is {config.grace_s:g}, but an iteration takes "
-                f"{iteration_s:.1f} s and a checkpoint {checkpoint_s:.1f} s: a run that is asked "
-                "to stop would be killed before it has stopped; send the signal earlier "
-                "(--signal=USR1@SECONDS) and raise checkpoint.grace_s"
+        interval_s, stop_s = every * iteration_s, iteration_s + checkpoint_s
+        problem = ""
+        if stop_s > SIGNAL_S:
+            problem = (
+                f"an iteration and a checkpoint take {stop_s:.1f} s: under a scheduler that asks a "
+                f"run to stop {SIGNAL_S:.0f} s before it kills it, as slurm/run.sbatch does, the "
+                "last state would be lost; let it ask earlier (--signal=USR1@SECONDS)"
             )
-        interval_s = config.every * iteration_s
-        if 0 < interval_s < checkpoint_s and not self._has_warned:
-            self._has_warned = True
-            warn(
-                f"a checkpoint takes {checkpoint_s:.1f} s, but checkpoint.every = {config.every} "
+        elif 0 < interval_s < checkpoint_s:
+            problem = (
+                f"a checkpoint takes {checkpoint_s:.1f} s, but checkpoint.every = {every} "
                 f"iterations take only {interval_s:.1f} s, so training waits; raise "
                 "checkpoint.every"
             )
+        if problem and checkpoint_s and not self._has_warned:
+            self._has_warned = True
+            warn(problem)
 
     def end(self, n_done: int, *, stopped: bool, changed: bool = True) -> None:
         """Returns when all checkpoints are complete, including the last one if one is wanted.
@@ -272,7 +270,8 @@ def _run(
     job: Job, experiment: Experiment, run: OpenRun, host: HostDevice, *, device: RankDevice
 ) -> int:
     """Trains in a run folder; returns the signal that stopped the run, or 0."""
-    with run.records(host.facts):
+    facts = {"device": host.gpu_name or "cpu", "attention": host.attention}
+    with run.records(facts):
         job.say(f"attention kernels: {host.attention}")
         for line in experiment.data_lines if job.is_first else ():
             job.say(line)
@@ -316,10 +315,10 @@ def _train(job: Job, experiment: Experiment, run: OpenRun, rank: Rank) -> int:
         )
         reference = None
         if config.training.preference_loss:
-            log_probs = train_preferences(rank, experiment, run)
-            if isinstance(log_probs, int):
-                return log_probs
-            reference = log_probs
+            try:
+                reference = train_preferences(rank, experiment, run)
+            except StopAskedError as stop:
+                return stop.stop_signal
         evaluations = Evaluations(
             rank, experiment, history=run.history, log=run.log, reference=reference
         )
@@ -352,7 +351,7 @@ def train(
     # An evaluation that an earlier run could not finish, or the first.
     stop_signal = evaluations.run_if_due(n_done)
     for iteration in plans.iterations:
-        if stop_signal or evaluations.have_ended_training:
+        if stop_signal or evaluations.history.is_over:
             break
         start_s = time.perf_counter()
         try:
@@ -375,7 +374,8 @@ def train(
         if iteration < n_traced:
             traced = job.gather((taken.data, trace))
         if log:
-            log.note(iteration, notes)
+            for note in notes:
+                log.print_line(f"iteration {iteration}: {note}")
             log.add(result, taken.samples, traced, elapsed_ms)
         n_done = iteration + 1
         # Before the checkpoint, which is kept if this state is the best.

@@ -12,7 +12,7 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 from queue import Full, Queue
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import uuid4
 
 from dynapipe_hpc.architecture.placement import Placement
@@ -20,7 +20,7 @@ from dynapipe_hpc.data.errors import InputError, escaped, warn
 from dynapipe_hpc.data.input_file import read_text
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.load import load_config, to_toml
+from dynapipe_hpc.experiment.load import to_toml
 from dynapipe_hpc.experiment.run.iteration import QuietPeriod, RankTrace
 from dynapipe_hpc.experiment.run.resume import n_repeatable
 from dynapipe_hpc.experiment.run_lock import RunLock
@@ -36,8 +36,6 @@ from dynapipe_hpc.report.records import (
 )
 from dynapipe_hpc.report.run_folder import RunFolder, write_atomically
 from dynapipe_hpc.report.work_shares import PassWork
-from dynapipe_hpc.training.config import TrainingConfig
-from dynapipe_hpc.training.learning_rate import describe_change
 
 MAX_WAITING = 1000
 MAX_END_S = 60.0
@@ -68,7 +66,6 @@ class Trackers:
     """
 
     def __init__(self, trackers: Sequence[Tracker]) -> None:
-        """Starts to serve trackers that are open."""
         self._trackers = list(trackers)
         self._waiting = Queue[tuple[int, Numbers] | None](MAX_WAITING)
         self._is_full = False
@@ -222,10 +219,6 @@ N_RECENT = 20
 _NUMBERS = [field.name for field in fields(IterationNumbers)]
 
 
-_SETTINGS = {"schedule", "decay_length", "min_learning_rate_ratio"}
-_SETTINGS |= {"weight_decay", "decay", "betas", "clip_norm"}
-
-
 class RunLog:
     """The run folder of the current run.
 
@@ -252,8 +245,7 @@ class RunLog:
         self._writing.set_result(None)
         facts = (output, to_toml(config, placement), machine)
         if n_done:
-            line = f"{output}: continues after {n_done} iterations"
-            print(escaped(line + _changes(output, config, n_done)), flush=True)
+            print(escaped(f"{output}: continues after {n_done} iterations"), flush=True)
             self._folder = RunFolder.resume(*facts, n_done)
         else:
             self._folder = RunFolder.create(*facts, n_repeatable(output, config))
@@ -304,11 +296,6 @@ class RunLog:
         """Returns when all iterations are written; raises `RunError` if they could not be."""
         self._writing.result()
 
-    def note(self, iteration: int, notes: Sequence[str]) -> None:
-        """Prints remarks about an iteration, after the lines of earlier ones."""
-        for line in notes:
-            self.print_line(f"iteration {iteration}: {line}")
-
     def print_line(self, line: str) -> None:
         """Prints a line, after the lines of the iterations so far."""
         self.flush()
@@ -338,15 +325,14 @@ class RunLog:
             # The text is written in one piece, as the checkpoint writer prints at the same time.
             print(f"{log_line(record)}\n", end="", flush=True)
         if traces:
-            self._trace(traces, samples)
-
-    def _trace(self, traces: Sequence[RankTrace], samples: Sequence[Sample]) -> None:
-        of_stages = traces[:: self._n_shards]
-        plans, measured = [decode(data) for data, _ in of_stages], [trace for _, trace in of_stages]
-        self._folder.add_trace(plans, measured, self._work.shares(plans, samples))
+            of_stages = traces[:: self._n_shards]
+            plans, measured = (
+                [decode(data) for data, _ in of_stages],
+                [each for _, each in of_stages],
+            )
+            self._folder.add_trace(plans, measured, self._work.shares(plans, samples))
 
     def close(self) -> None:
-        """Closes the run folder when all iterations are written."""
         self._quiet_period.end()
         self.flush()
         self._writer.shutdown()
@@ -363,23 +349,3 @@ def _line_of(record: EvaluationRecord) -> str:
         f"evaluation after {record.n_done} iterations: loss {record.loss:.4f}, {meaning}, "
         f"{record.tokens:,} {unit} in {record.took_ms:,.0f} ms"
     )
-
-
-def _changes(output: Path, config: ExperimentConfig, n_done: int) -> str:
-    try:
-        earlier = load_config(output / "config.toml").training
-    except InputError:
-        return ""
-    before, now = _settings(earlier), _settings(config.training)
-    notes = [describe_change(n_done, earlier, config.training)]
-    notes += [
-        f"training.{key} changes from {before[key]} to {now[key]}"
-        for key in now
-        if before[key] != now[key]
-    ]
-    return "".join(f"; {note}" for note in notes if note)
-
-
-def _settings(training: TrainingConfig) -> dict[str, Any]:
-    """Settings of updates, by key; a step's learning rate does not show all of its schedule."""
-    return training.model_dump(mode="json", include=_SETTINGS)

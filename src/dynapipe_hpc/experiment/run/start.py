@@ -8,8 +8,7 @@ from dynapipe_hpc.experiment.checks import check_run, check_size, check_torch
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.job.job import Job
-from dynapipe_hpc.job.machine import crowded_hosts, shortage
-from dynapipe_hpc.job.world import STARTED
+from dynapipe_hpc.job.machine import crowded_hosts
 
 
 def start_experiment(job: Job, path: Path, overrides: Sequence[str]) -> Experiment:
@@ -33,11 +32,8 @@ def start_experiment(job: Job, path: Path, overrides: Sequence[str]) -> Experime
         experiment.placement = placement
     if config.training.iterations is None:
         job.say(f"iterations: {experiment.describe_iterations()}")
-    threads = config.training.threads
-    crowded, short = crowded_hosts(job, threads), shortage(STARTED.n_cores, threads)
-    if job.is_first:
-        for line in (*crowded, *([short] if short else ())):
-            warn(line)
+    for line in crowded_hosts(job, config.training.threads):
+        warn(line)
     with job.fail_together():
         _ = experiment.planner  # before there are threads
         check_torch()

@@ -9,16 +9,11 @@ from enum import StrEnum
 from itertools import product
 from pathlib import Path
 
-from pydantic.dataclasses import dataclass as validated
-
-from dynapipe_hpc.architecture.placement import Placement
-from dynapipe_hpc.data.atomic_write import FileKind, new_folder
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.input_file import read_input
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.load import to_toml, with_tables
+from dynapipe_hpc.experiment.load import with_tables
 from dynapipe_hpc.job.ranks import Ranks
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.codec import encode_plans
@@ -45,13 +40,9 @@ class Variant:
     cluster: Cluster
 
     @property
-    def batch(self) -> BatchConfig:
-        return self.planner.batch
-
-    @property
     def setting(self) -> int | None:
         """Rows or tokens of a micro-batch, where the variant sets them; else None."""
-        setting = getattr(self.batch, "setting", None)
+        setting = getattr(self.planner.batch, "setting", None)
         return setting if isinstance(setting, int) else None
 
     def applied_to(self, config: ExperimentConfig) -> ExperimentConfig:
@@ -148,7 +139,7 @@ def _settings(planner: PlannerConfig, longest: int) -> Iterator[PlannerConfig]:
         yield planner.model_copy(update=tables)
 
 
-@validated(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class PlannedIteration:
     """Predicted numbers of one iteration by one method: a line of planned.jsonl.
 
@@ -175,7 +166,7 @@ class PlannedIteration:
         return self.method, self.iteration
 
 
-@validated(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Planned:
     """A planned iteration, and the processor time from lengths to checked bytes of all plans."""
 
@@ -269,7 +260,6 @@ class Outcome:
 
     @property
     def real_share(self) -> float:
-        """Share of the computed tokens that are real, on both sides of the model."""
         real = sum(record.input_tokens + record.target_tokens for record in self.records)
         return real / sum(record.row_tokens + record.target_row_tokens for record in self.records)
 
@@ -328,8 +318,6 @@ def _predicted(files: Experiment, variant: Variant, batches: Sequence[Sequence[S
     return Outcome(variant, Verdict.PREDICTION, "", layers, tuple(records))
 
 
-VARIANTS = "variants.txt"
-
 COLUMNS = (
     *("method", "replicas", "stages", "shards", "zero_stage", "setting", "recompute"),
     *("layers_per_stage", "tokens_per_s", "iteration_ms", "real_share", "outcome", "reason"),
@@ -361,48 +349,12 @@ def grid_search(
 
 
 def predictions(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """The predictions, fastest first."""
     results = [each for each in outcomes if each.verdict is Verdict.PREDICTION]
     return sorted(results, key=lambda each: -each.tokens_per_s)
 
 
 def write_grid(path: Path, outcomes: Sequence[Outcome]) -> None:
     write_atomically(path, _csv([COLUMNS, *map(_cells, outcomes)]))
-
-
-def check_runs(folder: Path, config: ExperimentConfig) -> None:
-    """Checks that `write_runs` can write configurations that can run."""
-    if config.data.lengths:
-        raise InputError(
-            "data.lengths: draws lengths of samples that have no tokens to train on; for --runs "
-            "name a dataset in data.dataset"
-        )
-    if len(str(folder).split()) != 1:
-        raise InputError(
-            f"--runs '{folder}': has spaces, at which slurm/grid_search.sbatch splits lines; "
-            "name another folder"
-        )
-
-
-def write_runs(
-    folder: Path, config: ExperimentConfig, outcomes: Sequence[Outcome], n_best: int
-) -> Sequence[Outcome]:
-    """Writes 1.toml, 2.toml, ... for the `n_best` points of every method, and variants.txt.
-
-    Returns these points, in the order of the lines of variants.txt, which are paths of the files.
-    """
-    of_method: dict[str, list[Outcome]] = {o.variant.method: [] for o in outcomes}
-    for each in predictions(outcomes):
-        of_method[each.variant.method].append(each)
-    chosen = [each for best in of_method.values() for each in best[:n_best]]
-    names = [f"{number}.toml" for number in range(1, len(chosen) + 1)]
-    with new_folder(folder) as temporary:
-        for name, each in zip(names, chosen, strict=True):
-            text = to_toml(each.variant.applied_to(config), Placement(each.layers))
-            (temporary / name).write_text(f"# {each.variant.method}\n{text}", encoding="utf-8")
-        lines = "".join(f"{folder / name}\n" for name in names)
-        (temporary / VARIANTS).write_text(lines, encoding="utf-8")
-    return chosen
 
 
 def _csv(rows: Sequence[Sequence[str | float]]) -> str:
@@ -428,10 +380,3 @@ def _cells(outcome: Outcome) -> tuple[str | float, ...]:
         numbers = (outcome.tokens_per_s, outcome.iteration_ms, outcome.real_share)
     layers, reason = " ".join(map(str, outcome.layers)), " ".join(outcome.reason.split())
     return (*columns, layers, *numbers, outcome.verdict, reason)
-
-
-def _holds_a_grid(path: Path) -> bool:
-    return read_input(path).startswith(_csv([COLUMNS]).encode())
-
-
-GRID = FileKind("a grid of predictions", _holds_a_grid)

@@ -228,7 +228,6 @@ def _text(
     whole: Cluster,
     output: Path,
 ) -> Callable[[Cluster, int], str]:
-    """Text of the configuration for a division and a number of iterations."""
     lengths = dataset.input_lengths + dataset.target_lengths + dataset.rejected_lengths
     if len(lengths) == 1:
         raise InputError(

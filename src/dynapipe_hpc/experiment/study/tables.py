@@ -23,7 +23,7 @@ _OF_PLANNING = ("planning", "ratio")
 def describe_tuning(outcomes: Sequence[Outcome]) -> Iterator[str]:
     results = predictions(outcomes)
     yield from _of_variants(results)
-    if any(each.variant.batch.rule == "dense_packing" for each in results):
+    if any(each.variant.planner.batch.rule == "dense_packing" for each in results):
         yield "note: with dense_packing, the samples of a row attend to each other"
     refused: dict[str, list[Variant]] = {}
     for outcome in outcomes:
@@ -116,7 +116,6 @@ def _cells(planned: Sequence[Planned], rate: float | None, best: float | None) -
 
 
 def _aligned(rows: Sequence[Sequence[str]], *, n_left: int) -> Iterator[str]:
-    """Lines of a table: numbers to the right, and the last columns to the left."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     n_right = len(widths) - n_left
     for row in rows:
@@ -128,7 +127,7 @@ def _aligned(rows: Sequence[Sequence[str]], *, n_left: int) -> Iterator[str]:
 def _setting_text(variant: Variant) -> str:
     if variant.setting is None:
         return ""
-    what = "rows" if hasattr(variant.batch, "rows_per_microbatch") else "tokens"
+    what = "rows" if hasattr(variant.planner.batch, "rows_per_microbatch") else "tokens"
     modes = ", ".join(mode.text for mode in variant.planner.cost.recompute_modes)
     return f"{variant.setting:,} {what}, recompute {modes}"
 

@@ -33,8 +33,6 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Position of a rank at the moment when it was read."""
-
     phase: Phase
     iteration: int
     index: int  # of the instruction that the host executes
@@ -48,21 +46,17 @@ class Position:
     """
 
     def __init__(self) -> None:
-        """The position of a rank that starts."""
         self.plan: RankPlan | None = None
         self.enter(Phase.STARTS, 0)
 
     def enter(self, phase: Phase, iteration: int) -> None:
-        """Records the phase that begins."""
         self._phase, self._iteration, self._index, self._on_device = phase, iteration, 0, 0
 
     def start_plan(self, iteration: int, plan: RankPlan) -> None:
-        """Records the plan that is executed next."""
         self.plan = plan
         self.enter(Phase.EXECUTES, iteration)
 
     def reach(self, index: int, before: object = None) -> None:  # noqa: ARG002
-        """Records the index of the instruction that is executed next."""
         self._index = self._on_device = index
 
     def launch(self, index: int) -> None:
@@ -74,7 +68,6 @@ class Position:
         self._on_device = index
 
     def look(self) -> Standing:
-        """Reads the current position of the rank."""
         return Standing(self._phase, self._iteration, self._index, self._on_device)
 
 
@@ -141,8 +134,6 @@ _WAITS_FOR_OTHERS = (WaitSend, WaitReceive, ReduceGradients, StepOptimizer)
 
 @dataclass(frozen=True, slots=True)
 class RankStatus:
-    """Status of one rank."""
-
     rank: int
     host: str
     process: str

@@ -31,8 +31,6 @@ from dynapipe_hpc.job.world import MPI
 
 
 class Neighbour(NamedTuple):
-    """A rank on this host, its process id, and the name of its process namespace."""
-
     rank: int
     pid: int
     names: str
@@ -92,7 +90,8 @@ class Watchdog:
             for process in gone:
                 self._end_because_of(neighbours[process])
             self._tell_if_stuck()
-            if self._is_late():
+            limit_s, _ = self._limits[self._standing.phase]
+            if self._stuck_s > limit_s:
                 self._end_because_of_time()
             started_s = time.monotonic()
         for process in neighbours:
@@ -101,10 +100,6 @@ class Watchdog:
     @property
     def _stuck_s(self) -> float:
         return self._awake_s - self._since_s
-
-    def _is_late(self) -> bool:
-        limit_s, _ = self._limits[self._standing.phase]
-        return self._stuck_s > limit_s
 
     def _look(self) -> None:
         if (standing := self.position.look()) != self._standing:

@@ -17,10 +17,6 @@ class CheckpointConfig(ConfigTable):
             keeps none. It does not cause checkpoints to be written: see `every`.
         keep_best: Whether to write a checkpoint whenever an evaluation finds the lowest loss so
             far, and to keep the newest of these in addition to those of keep_last.
-        grace_s: Time in seconds between a signal to stop and the forced end, as in Slurm's
-            `--signal=USR1@GRACE_S`. If an iteration and a checkpoint together take longer, the run
-            ends with an error as soon as that is known. 0, for where the time is unknown, turns
-            this check off.
         timeout_s: Longest time in seconds that training waits for a checkpoint; then the job ends
             and reports where every rank was.
     """
@@ -30,7 +26,6 @@ class CheckpointConfig(ConfigTable):
     keep_last: int = Field(default=2, ge=1)
     keep_every: int = Field(default=0, ge=0)
     keep_best: bool = False
-    grace_s: float = Field(default=0.0, ge=0)
     timeout_s: float = Field(default=3600.0, gt=0)
 
     @property

@@ -10,12 +10,11 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 
-from dynapipe_hpc.data.atomic_write import FileKind, atomic_write
+from dynapipe_hpc.data.atomic_write import atomic_write
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.input_file import why_unreadable
 from dynapipe_hpc.data.stored_file import (
     attributes_of,
-    has_format,
     holds,
     open_stored,
     stored_array,
@@ -95,7 +94,6 @@ def _first(flags: npt.NDArray[np.bool_]) -> tuple[int, ...]:
 FORMAT = "dynapipe-hpc cost table"
 SCHEMA_VERSION = 5
 _AGAIN = "'dynapipe-hpc profile CONFIG -o TABLE.h5' makes one"
-TABLE = FileKind("a cost table", lambda path: has_format(path, FORMAT))
 
 
 class NotATableError(InputError):
