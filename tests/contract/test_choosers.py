@@ -27,7 +27,7 @@ def search(cluster: Cluster, cost: CostModel = COST) -> Chooser:
 
 
 def one_mode(cluster: Cluster) -> Chooser:
-    return OneModeSearch(lambda cost: search(cluster, cost), COST, only_first=False)
+    return OneModeSearch(lambda cost: search(cluster, cost), COST)
 
 
 def baseline(cluster: Cluster) -> Chooser:

@@ -114,7 +114,7 @@ def test_datasets_of_a_mixture_are_named_like_their_files() -> None:
 @pytest.mark.parametrize(
     ("mixed", "settings", "told"),
     [
-        ([], {"mixture": None}, r"dataset is missing, or \[\[data.mixture\]\] tables"),
+        ([], {"mixture": None}, r"no samples are named; set dataset, \[\[data.mixture\]\] tables"),
         ([ONE, TWO], {"dataset": "x.h5"}, r"both dataset \('x.h5'\) and \[\[data.mixture\]\]"),
         ([], {"mixture": None, "dataset": "x.h5", "mixture_cap": 9}, "mixture_cap is for"),
         ([ONE, {**TWO, "weight": 2}], {}, "'two' has weight = 2.0, but 'one' has none"),

@@ -2,7 +2,6 @@ from tests.mutants.mutant import of
 
 BASELINES = (
     *of("planner/baselines/baseline.py", "tests/planner/baselines/test_baseline.py",
-        ("if «only_first and →»choice.candidates:", "the first mode that fits is always taken"),
         ("yield min(n, most)", "yield n", "more rows than a replica has samples",
          "row_counts_reach_all_samples_of_a_replica"),
         ("longest * 2 ** (k / 4)), most)", "longest * 4**k), most)", "coarse token budgets",

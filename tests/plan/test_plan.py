@@ -65,7 +65,7 @@ def test_times_are_read_only() -> None:
 
 def test_a_cluster_that_plans_cannot_number_is_refused() -> None:
     with pytest.raises(
-        ValueError, match="n_replicas x n_stages is 65540, but plans number at most"
+        ValueError, match="n_replicas x n_stages is 65540, but plans can number only"
     ):
         Cluster(n_replicas=65540, device_memory_bytes=1)
 

@@ -214,7 +214,7 @@ class Part:
 
     @property
     def largest_weight(self) -> int:
-        """Numbers of the largest trained weight; its gradient is a tensor until it is added up."""
+        """Size of the largest trained weight; its gradient is a separate tensor until added up."""
         return max(block.largest_weight for block in self.blocks)
 
     @property

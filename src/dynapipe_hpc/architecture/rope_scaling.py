@@ -145,7 +145,7 @@ def rotation_type(table: Mapping[str, Any]) -> Any:
 
 
 def short_tokens(values: Mapping[str, Any]) -> int | None:
-    """Most tokens of a row for which "longrope" uses short factors; None for other types."""
+    """Longest row, in tokens, for which "longrope" uses short factors; None for other types."""
     name = "original_max_position_embeddings"
     for table in rotation_tables(values):
         if rotation_type(table) in LONG:
@@ -155,7 +155,7 @@ def short_tokens(values: Mapping[str, Any]) -> int | None:
 
 
 def plain_rotations(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with plain angles for "dynamic" ones: no row here is long enough to differ."""
+    """Settings with "dynamic" angles made plain: no row here is long enough for them to differ."""
     plain = deepcopy(dict(values))
     for table in rotation_tables(plain):
         if rotation_type(table) == DYNAMIC:

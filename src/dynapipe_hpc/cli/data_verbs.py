@@ -44,15 +44,15 @@ if TYPE_CHECKING:
     option("--targets-field NAME", "the field of a pair's target; default: targets", str),
     option(
         "--template FILE",
-        "chat template (Jinja) of conversations, or of pairs as messages; default: the "
+        "chat template (Jinja) for conversations, or to render pairs as messages; default: the "
         "tokenizer folder's for conversations, none for pairs",
     ),
     option(
         "--turns",
-        "samples of a conversation in which the template changes a turn when more turns follow, "
-        "for example without its reasoning; each = one sample per such turn, as the model sees "
-        "it when it answers; last = one of all text, only the last turn trained; whole = one of "
-        "all text, all turns trained as they stand there; default: each",
+        "how to make samples of a conversation in which the template changes a turn (for example, "
+        "drops its reasoning) when more follow: each = one per such turn, as the model sees it "
+        "when it answers; last = one of the whole text, only the last turn trained; whole = one "
+        "of the whole text, all turns trained as they stand there; default: each",
         str,
         choices=("each", "last", "whole"),
         default="each",
@@ -178,8 +178,8 @@ def _tell(
 @verb(
     "show what is in a dataset, a cost table or the folder of a model",
     "Prints counts, length percentiles per task and a histogram of lengths of a dataset, or the "
-    "layers, ranges and link of a cost table. For a model's folder, prints the families that can "
-    "train it, or why none can.",
+    "layers, ranges and network link of a cost table. For a model's folder, prints the families "
+    "that can train it, or why none can.",
     option("file PATH", "file, or folder of a model"),
     switch("--verify", "also read all samples or costs and compare them with their checksums"),
     number(

@@ -188,7 +188,7 @@ def tune(arguments: argparse.Namespace) -> int:
     "predict the best parallel layout and settings of several methods",
     "Plans the first batches of CONFIG by every method of its [study] table, with replicas, stages "
     "and shards in powers of two, and baselines with every micro-batch size and mode of "
-    "recomputation, and prints the best of each. Several ranks share the points. Nothing runs.",
+    "recomputation, and prints the best of each. Several ranks share the work. Nothing runs.",
     CONFIG,
     SET,
     BATCHES,

@@ -115,8 +115,8 @@ class DataConfig(ConfigTable):
             raise ValueError(f"both {other} and [data.lengths] are given; leave one out")
         if not (self.dataset or self.mixture or self.lengths):
             raise ValueError(
-                "dataset is missing, or [[data.mixture]] tables of several datasets, or a "
-                "[data.lengths] table for simulations"
+                "no samples are named; set dataset, [[data.mixture]] tables of several datasets "
+                "or, for simulations, a [data.lengths] table"
             )
         if self.mixture and len(self.mixture) == 1:
             raise ValueError(

@@ -210,8 +210,8 @@ FAMILIES = (
 def demo_samples(n_samples: int, seed: int, max_bytes: int) -> Iterator[dict[str, Any]]:
     """Makes samples with `inputs`, `targets` and `task`.
 
-    Sample i depends on i, `seed` and `max_bytes` alone. Input and target have, with the end of
-    the sequence counted as one, at most `max_bytes` bytes.
+    Sample i depends on i, `seed` and `max_bytes` alone. Input and target
+    together, with one byte for the end of the sequence, have at most `max_bytes` bytes.
     """
     for i in range(n_samples):
         rng = Random(f"{seed}/{i}")  # noqa: S311 (not a secret)

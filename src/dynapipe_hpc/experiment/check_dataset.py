@@ -34,7 +34,7 @@ def check_dataset(config: ExperimentConfig, origin: Origin | None, dataset: Data
 
 
 def check_pairs(config: ExperimentConfig, dataset: Dataset) -> None:
-    """Refuses datasets of another kind of samples than the objective trains."""
+    """Refuses a dataset if the objective does not train its kind of samples."""
     objective, trains_pairs = config.training.objective, config.training.preference_loss is not None
     for file in dataset.files:
         if file.has_pairs and not trains_pairs:

@@ -33,7 +33,7 @@ class EvaluationConfig(ConfigTable):
             samples are chosen by a hash of their ids, so that other seeds and settings hold out the
             same ones.
         every: Number of iterations between evaluations; 0 for none between the first and the last.
-        tokens: Most tokens of one evaluation. All evaluations of a run have the same samples, at
+        tokens: Token limit of one evaluation. All evaluations of a run have the same samples, at
             least one per replica. None: together they have one hundredth of the run's tokens, and
             take less than one hundredth of its time; if the run is continued with more iterations,
             they have more samples than before.

@@ -30,7 +30,7 @@ Schema = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ConfigKey:
-    """A key of a configuration, with its value in the words of JSON Schema."""
+    """A key of a configuration; the types and limits of its values are named as in JSON Schema."""
 
     name: str
     value: str

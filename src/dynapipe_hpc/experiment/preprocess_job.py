@@ -104,7 +104,7 @@ def _rounds(blocks: Iterable[Lines], n_bytes: int) -> Iterator[list[Lines]]:
 
 
 def _on_all_ranks(job: Job, pool: TokenizePool, blocks: list[Lines]) -> list[TokenizedLines]:
-    """Tokenizes blocks, of which each rank gets some that follow each other.
+    """Tokenizes blocks; each rank gets consecutive ones.
 
     All answers are received before an error is raised, so that no rank is left sending one.
     """

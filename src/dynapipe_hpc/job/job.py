@@ -250,7 +250,7 @@ class Job:
         return shared
 
     def exchange(self, values: Sequence[T]) -> list[T]:
-        """All-to-all: every rank has a value for each rank; returns those for this one, by rank."""
+        """All-to-all: every rank has a value for each; returns those for this rank, by sender."""
         return self.comm.alltoall(list(values))
 
     def all_gather_int(self, number: int) -> list[int]:

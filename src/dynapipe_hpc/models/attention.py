@@ -160,9 +160,9 @@ def choose_kernels() -> None:
 def kernels_of(shape: ModelShape, dtype: torch.dtype, device: torch.device) -> str:
     """Names of the kernels that run a model's attention, without a bias and with a learned bias.
 
-    Flash and efficient attention keep one number per head and position, math keeps all scores. Rows
-    packed with documents have a kernel of their own if the text says `packed flash`; if not, groups
-    of documents of like length are rows for the kernel without a bias.
+    Flash and efficient attention keep one number per head and position, math keeps all scores. A
+    packed row has a kernel of its own if the names include `packed flash`; if not, documents of
+    like length run together as rows of the kernel without a bias.
     """
     choose_kernels()
     size = (1, 1, _PROBE_TOKENS, shape.head_width)

@@ -135,8 +135,8 @@ class Batch(OnDevice):
 class IterationTokens:
     """Tokens of the samples of an iteration's global batch, and their weights in the loss.
 
-    `weights`: Weight in the loss of each trained token of a sample, by sample id; for a preference
-    pair, of the pair. `padding_id`: Token of padding, and the start token of targets.
+    `weights`: By sample id, the weight in the loss of each trained token or, for a preference pair,
+    of the whole pair. `padding_id`: Token of padding, and the start token of targets.
     `iteration`: Iteration of training, on which dropout depends; None to drop nothing.
     """
 

@@ -110,7 +110,7 @@ class DeferredWeights:
         self._waiting.append(_Product(weight, values, gradient))
 
     def accumulate(self) -> None:
-        """Adds the gradients to the weights', in the order of the backward pass; frees the queue.
+        """Accumulates the gradients in the order of the backward pass, and frees the queue.
 
         To hooks of the weights, each gradient looks like a backward pass of its own.
         """

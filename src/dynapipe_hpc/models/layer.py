@@ -122,7 +122,7 @@ class ReluFeedForward(nn.Module):
 
 
 class GatedFeedForward(nn.Module):
-    """A function of one map times another map, and a map back, with dropout.
+    """Two maps, a function of the one times the other, and a map back, with dropout.
 
     The weight of `inner` has first the rows of the map that the function takes (the gate), then the
     rows of the other map. Backward recomputes the function; its input and the product are kept.

@@ -31,7 +31,7 @@ def recomputed(
 
 
 class _Again:
-    """Tensors that autograd would have saved of a function, in the order of saving."""
+    """Tensors that autograd would have saved for a function, in the order of saving."""
 
     def __init__(
         self,

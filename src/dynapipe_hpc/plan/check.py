@@ -69,7 +69,7 @@ class Fault(NamedTuple):
 
 
 def describe(pipeline: Sequence[RankPlan], fault: Fault) -> str:
-    """A message that names the rule that the plans of a replica, by stage, break, and the place."""
+    """A message that says which rule a replica's plans (by stage) break, and where."""
     plan = pipeline[fault.stage]
     where = f"iteration {plan.iteration}: rank {plan.rank}"
     match rule := Rule(fault.rule):

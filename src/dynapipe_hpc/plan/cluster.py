@@ -97,7 +97,7 @@ class Cluster(ConfigTable):
     def _check_max_ranks(self) -> Self:
         if self.n_plans > 65536:
             raise ValueError(
-                f"n_replicas x n_stages is {self.n_plans}, but plans number at most 65536 ranks; "
+                f"n_replicas x n_stages is {self.n_plans}, but plans can number only 65536 ranks; "
                 "lower one of them"
             )
         return self

@@ -107,4 +107,4 @@ def dynamic_chooser(
 
     if batch.recompute_choice == "per_microbatch":
         return choose_with(cost)
-    return OneModeSearch(choose_with, cost, only_first=batch.recompute_choice == "first_feasible")
+    return OneModeSearch(choose_with, cost)

@@ -208,7 +208,7 @@ def _instructions(replica: int, pipeline: Pipeline, cluster: Cluster) -> list[In
 
 
 def _memory(costs: StageCosts, cluster: Cluster, static_bytes: FloatArray) -> Iterator[MemoryPlan]:
-    """Memory of each stage; bytes are rounded down, so that what fits before also fits after."""
+    """Memory of each stage; bytes are rounded down, so that what fitted unrounded still fits."""
     columns = (costs.stored_bytes, costs.forward_transient_bytes, costs.backward_transient_bytes)
     sizes = np.stack(columns).astype(np.int64)  # (3, n_microbatches, n_stages)
     for static, stage_sizes in zip(static_bytes, sizes.transpose(2, 0, 1).tolist(), strict=True):

@@ -229,8 +229,7 @@ class RunFolder:
             path: The folder.
             config_toml: Text of the resolved configuration (TOML).
             machine: Facts about the machine and the software.
-            n_repeatable: Number of iterations up to which an earlier run in the folder may be
-                replaced.
+            n_repeatable: Most iterations of an earlier run in the folder that may be replaced.
 
         Raises:
             InputError: The folder holds a longer run or other files, or cannot be created.

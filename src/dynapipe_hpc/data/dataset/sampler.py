@@ -173,8 +173,8 @@ class TokenBudgetSampler:
     def iterations_of_epochs(self, epochs: float) -> int:
         """Number of iterations in which training visits the samples `epochs` times.
 
-        A fraction of an epoch is that fraction of its batches, rounded up. An epoch of a mixture
-        has the number of samples that its datasets have together.
+        A fraction of an epoch is that fraction of its batches, rounded up. The length of a
+        mixture's epoch is the number of samples in all its datasets.
         """
         if n_samples := self._batches.samples_of_epoch:
             each = np.ones_like(self._used.inputs)

@@ -43,8 +43,8 @@ def start_of_turn(chat: ChatText, k: int) -> int:
 def locate_in_whole(chat: ChatText, k: int) -> Span:
     """The place of turn `k` in the text of all messages.
 
-    A turn that is rendered differently there spans the text that another answer would change. Its
-    end marker is included if the template writes the same one after the last turn.
+    If it is rendered differently there, its place is all text that another answer would change,
+    with its end marker if the template writes the same one after the last turn.
     """
     whole = chat.whole().text
     try:

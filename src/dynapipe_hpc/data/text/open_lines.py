@@ -166,7 +166,7 @@ def _rows(path: Path, file: BinaryIO, start: bytes) -> Iterator[dict[str, Any]]:
 
 
 def _without_nulls(value: Any, *, is_row: bool = False) -> Any:
-    """A value without null fields in its objects; columns of a row that are null stay."""
+    """A value without null fields in its objects; null columns of a row stay."""
     match value:
         case dict():
             kept = {name: each for name, each in value.items() if is_row or each is not None}

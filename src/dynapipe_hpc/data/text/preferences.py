@@ -183,7 +183,7 @@ def _check_fields(record: Mapping[str, Any], *, needs_answers: bool) -> None:
 
 
 def _holds_messages(value: object) -> bool:
-    """Whether a value is a text of messages, as JSON or as Python prints them."""
+    """Whether a value is a string that holds messages, as JSON or as printed by Python."""
     if not isinstance(value, str):
         return False
     if _PRINTED_MESSAGES.match(value):

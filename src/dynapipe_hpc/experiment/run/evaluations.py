@@ -229,7 +229,7 @@ def mean_loss(
 ) -> float:
     """Loss of an evaluation in which units have equal weight, see `token_weights`.
 
-    `sums`, `counts`: Sum of the losses, and number, of each sample's target tokens, (n_samples,).
+    `sums`, `counts`: Sum of the losses and number of target tokens of each sample, (n_samples,).
     """
     match weighting:
         case "token":

@@ -284,9 +284,9 @@ class Plans:
         return taken
 
     def take_ahead(self, iterations: range) -> list[TakenPlan]:
-        """Waits for the plans of the first iterations, which `take` returns again.
+        """Waits for the plans of the first iterations; `take` returns them again later.
 
-        Returns those before the first that could not be made, which raises when it is due.
+        Returns the plans before the first that cannot be made; `take` raises its error when due.
         """
         for iteration in iterations:
             if not self._put_ahead(iteration, None):

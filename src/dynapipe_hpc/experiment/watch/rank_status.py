@@ -259,7 +259,7 @@ def remove_hang(run: Path, rank: int) -> None:
 
 
 def now_of_files(run: Path, rank: int) -> float:
-    """The time by the file system's clock when a rank has just written its file."""
+    """Now by the file system's clock; to be called when the rank has just written its file."""
     try:
         return _path(run, rank).stat().st_mtime
     except OSError:

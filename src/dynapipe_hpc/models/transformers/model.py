@@ -150,7 +150,7 @@ def _experts(shape: TransformersShape, dtype: torch.dtype) -> dict[str, str]:
 def layer_kinds(shape: TransformersShape) -> list[tuple[TransformersShape, float]]:
     """One model per kind of layer, with layers of that kind only, and the kind's share.
 
-    A layer's kind consists of its entries in the settings that are lists over layers.
+    A layer's kind is the tuple of its entries in all settings that are lists over layers.
     """
     values = json.loads(shape.settings)
     n, lists = values[LAYERS_KEY], _lists_of_layers(config_of(values).to_dict())

@@ -336,14 +336,11 @@ GROUPINGS: Mapping[str, tuple[Grouping, Settings]] = {
 """Groupings of samples by the name of their batch rule, each with the settings to try."""
 
 
-def in_every_mode(
-    cost: CostModel, choose: Callable[[CostModel], Choice], *, only_first: bool = False
-) -> Choice:
+def in_every_mode(cost: CostModel, choose: Callable[[CostModel], Choice]) -> Choice:
     """Plans an iteration in every mode separately, least recomputation first.
 
-    `only_first`: Whether to stop at the first mode with a plan that keeps within memory. Raises
-    `DoesNotFitError` or `NotMeasuredError` or `InfeasibleScheduleError`: There is no plan in any
-    mode; the error is the one of the last mode, which keeps least.
+    Raises `DoesNotFitError` or `NotMeasuredError` or `InfeasibleScheduleError`: There is no plan in
+    any mode; the error is the one of the last mode, which keeps least.
     """
     tried: list[Candidate | Infeasible] = []
     failures: list[InputError] = []
@@ -354,8 +351,6 @@ def in_every_mode(
             failures.append(error)
             continue
         tried += [replace(t, way=f"{t.way}, recompute {mode.text}") for t in choice.tried]
-        if only_first and choice.candidates:
-            break
     if not tried:
         raise failures[-1]
     return Choice(tuple(tried))
@@ -367,12 +362,7 @@ class OneModeSearch:
 
     chooser_of: Callable[[CostModel], Chooser]
     cost: CostModel
-    only_first: bool  # whether to stop at the first mode with a plan that keeps within memory
 
     def choose(self, samples: Sequence[Sample]) -> Choice:
         """The plans of the modes, see `Chooser`."""
-        return in_every_mode(
-            self.cost,
-            lambda cost: self.chooser_of(cost).choose(samples),
-            only_first=self.only_first,
-        )
+        return in_every_mode(self.cost, lambda cost: self.chooser_of(cost).choose(samples))

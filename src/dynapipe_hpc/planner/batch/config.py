@@ -9,7 +9,7 @@ from dynapipe_hpc.data.microbatch import MAX_FILL_TOKENS, Layout
 from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
 from dynapipe_hpc.planner.batch.slice_rule import SliceSetting
 
-RecomputeChoice = Literal["per_microbatch", "per_iteration", "first_feasible"]
+RecomputeChoice = Literal["per_microbatch", "per_iteration"]
 LayoutName = Literal["padded", "packed"]
 MAX_MULTIPLE = 8192
 
@@ -29,9 +29,8 @@ class DynamicConfig(ConfigTable):
             packed rows of a decoder-only model have at most data.tokens_per_batch / token_multiple
             shapes.
         recompute_choice: Choice among the modes of planner.cost.recompute: per_microbatch gives
-            each micro-batch its own. The other two are baselines: per_iteration gives all
-            micro-batches the fastest mode, as in the paper, and first_feasible the first mode with
-            a plan within memory, as in the paper's artifact.
+            each micro-batch its own; per_iteration, a baseline, gives all micro-batches the
+            fastest mode, as in the paper.
         slices: Whether long samples are cut along their tokens into slices, which follow each other
             through the stages as micro-batches of packed rows: off, auto, or the number of tokens
             of a slice. With auto, samples are cut where that makes the predicted iteration shorter:

@@ -129,9 +129,9 @@ def packed_rows(
 ) -> tuple[float, ...]:
     """Entries of `Shapes` of a packed micro-batch, see equal_rows.hpp.
 
-    `target_tokens`: Length of the row of targets; 0 if there is none. `sums`: Numbers of texts that
-    attend only to themselves, of inputs, of pairs of inputs within a text, of targets, and of pairs
-    of a target and a token that it attends to.
+    `target_tokens`: Length of the row of targets; 0 if there is none. `sums`: Number of texts that
+    attend only to themselves, of input tokens, of pairs of these within a text, of target tokens,
+    and of pairs of a target token and a token that it attends to.
     """
     limits = (known.most, known.least_tokens, known.longest_tokens)
     return _kernels.equal_rows(row_tokens, target_tokens, sums, limits)

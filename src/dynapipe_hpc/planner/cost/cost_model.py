@@ -287,7 +287,7 @@ class SliceMemory(NamedTuple):
         return cls(*np.zeros((3, n_stages)))
 
     def of_kinds(self, kind_of_stage: Kinds | None) -> "SliceMemory":
-        """These bytes per kind of stage."""
+        """The same bytes, by kind of stage instead of by stage."""
         if kind_of_stage is None:
             return self
         _, first = np.unique(kind_of_stage, return_index=True)

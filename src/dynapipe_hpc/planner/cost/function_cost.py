@@ -172,6 +172,6 @@ def _check_never_falls(name: str, sizes: FloatArray, values: FloatArray, same: i
         small, large = ("{:g}, {:g}".format(*sizes[falls[0] + i]) for i in (0, 1))
         raise InputError(
             f"{name}({large}) of the cost function is {values[falls[0] + 1]:g}, less than "
-            f"{values[falls[0]]:g} of the smaller {name}({small}); a micro-batch of more or longer "
+            f"{name}({small}), which is {values[falls[0]]:g}; a micro-batch of more or longer "
             "rows must not cost less"
         )

@@ -30,7 +30,7 @@ def check_each_fits(costs: StageCosts, activation_limit_bytes: FloatArray) -> No
 
 
 def check_whole(costs: StageCosts) -> None:
-    """Refuses slices, which go back in another order than they come, for a fixed order."""
+    """Refuses slices for a fixed order: their backward passes have another order than forward."""
     if costs.later_slices is not None:
         raise InfeasibleScheduleError("slices of samples need an adaptive schedule")
 

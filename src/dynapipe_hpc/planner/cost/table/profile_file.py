@@ -75,7 +75,7 @@ def _check_axes(key: LayerKey, layer: LayerProfile) -> None:
 def _check_grid(key: LayerKey, layer: LayerProfile, quantity: str) -> None:
     grid = layer.grid(quantity)
     if grid.shape != (shape := tuple(map(len, layer.axes))):
-        raise InputError(f"{key}: {quantity} has shape {grid.shape}, but the axes {shape}")
+        raise InputError(f"{key}: {quantity} has shape {grid.shape}, but the axes need {shape}")
     wrong = ~np.isnan(grid) & ~((grid >= 0) & (grid <= LARGEST))
     if wrong.any():
         place = _first(wrong)

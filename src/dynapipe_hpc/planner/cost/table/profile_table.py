@@ -110,8 +110,8 @@ class LayerProfile:
     one dimension per axis. `input_ms`: Time of a split backward pass until the gradient of the
     layer's input is there, plus the time by which its forward pass takes longer; None if split
     passes were not measured. `weight_ms`: Time of the weight gradients that such a pass defers;
-    None likewise. `pair_ms`: Times that the passes of a slice of a sample take longer per pair of
-    its tokens and the tokens before it, shape (2,): forward and backward; None if not measured.
+    None likewise. `pair_ms`: Extra time of a slice's passes per pair of one of its tokens and
+    one before the slice, shape (2,): forward and backward; None if not measured.
     Layers of a kind with windows count as 0. `near_pair_ms`: The same of the pairs within windows;
     None without windows.
     """
