@@ -35,10 +35,10 @@ class DynamicConfig(ConfigTable):
             through the stages as micro-batches of packed rows: off, auto, or the number of tokens
             of a slice. With auto, samples are cut where that makes the predicted iteration shorter:
             because other samples would wait for them in the stages, or be recomputed for lack of
-            memory. Slices of a sample take equally long and have about 512 tokens or more. Samples
-            that do not fit uncut are cut, too. Slices need packed rows, adaptive schedules and a
-            decoder-only model (one without soft caps, if its family is transformers); with auto,
-            samples run uncut where one of these is missing.
+            memory. Slices of a sample take equally long and have 1,024 tokens or more on average.
+            Samples that do not fit uncut are cut, too. Slices need packed rows, adaptive schedules
+            and a decoder-only model (one without soft caps, if its family is transformers); with
+            auto, samples run uncut where one of these is missing.
     """
 
     rule: Literal["dynamic"] = "dynamic"

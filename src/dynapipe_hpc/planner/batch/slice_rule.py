@@ -19,22 +19,14 @@ SliceSetting = Literal["off", "auto"] | Annotated[int, Field(ge=ROW_MULTIPLE)]
 """Cutting of samples into slices: off, as the rule decides, or a fixed number of tokens each."""
 
 MIN_SLICE_TOKENS = 1024
-"""Fewest tokens of a slice that the rule makes, enough to keep kernels busy. Slices of a sample
-that is nearly alone may have half of it, see `ALONE_SHARE`."""
+"""Fewest tokens of a slice that the rule makes, on average, enough to keep kernels busy."""
 MIN_SLICED_TOKENS = 2 * MIN_SLICE_TOKENS
 """Fewest tokens of a sample that the rule cuts."""
 MAX_SLICES = 64
-UNFILLED_SHARE = 0.25
-"""Share of a slice's gap (see `SliceRule`) that other micro-batches are assumed not to fill."""
-SLICE_TOKENS: FloatArray = MIN_SLICE_TOKENS * 2.0 ** np.arange(-1, 5, dtype=np.float64)
-"""Tokens of slices whose overheads are looked up."""
 WALL_SHARE = 0.4
 """Time of the longest sample through all stages, as a share of a replica's work, from which a plan
 of uncut samples may wait for it. Below, other samples fill the gap, and nothing is cut where memory
 is ample."""
-ALONE_SHARE = 0.5
-"""Share of a replica's work in one sample above which too few other samples are left to fill the
-gaps between its slices, so that the slices may be half as long."""
 WORTHWHILE_SHARE = 0.05
 """Gap of a sample (see `SliceRule`), as a share of a replica's work, that is worth slices."""
 SPARE_SHARE = 0.01
@@ -71,9 +63,9 @@ class SliceRule:
     time, a sample has the gap of one part. There are two reasons to cut samples: the gap of the
     longest is not filled, or memory does not hold one like it per stage, and uncut samples would
     be recomputed. For either reason, the rule cuts all samples whose gap is a large share of a
-    replica's work, into a power of two of parts: as many as make that share small, or fewer if
-    small parts take longer than their tokens should. It also cuts samples that do not fit uncut.
-    If `setting` is a number of tokens, it instead cuts all longer samples into parts of that size.
+    replica's work, into a power of two of parts, as many as make that share small. It also cuts
+    samples that do not fit uncut. If `setting` is a number of tokens, it instead cuts all longer
+    samples into parts of that size.
     """
 
     setting: SliceSetting = "auto"
@@ -118,20 +110,15 @@ class SliceRule:
             return
         trips = (cluster.n_stages - 1) * shares
         for place, (sample, trip) in enumerate(zip(samples, trips.tolist(), strict=True)):
-            is_alone = shares[place] > ALONE_SHARE and sample.tokens >= MIN_SLICED_TOKENS
-            most = min(sample.tokens // (MIN_SLICE_TOKENS // (1 + is_alone)), MAX_SLICES)
             is_misfit = place < n_misfits
+            most = min(sample.tokens // MIN_SLICE_TOKENS, MAX_SLICES)
             wanted = most if is_misfit else min(most, trip / SPARE_SHARE)
             if (trip < WORTHWHILE_SHARE and not is_misfit) or wanted < 2:
                 return
-            at_most = 2 ** int(np.log2(wanted))
-            best = times.best_number(sample.tokens, at_most, cluster.n_stages)
-            if best < 2 and not is_misfit:
-                return
-            numbers = {best, at_most} if is_misfit else {best // 2, best}
+            more = 2 ** int(np.log2(wanted))
             cuts = [
                 _cut_at(sample, times.equal_parts(sample.tokens, n, self.token_multiple))
-                for n in sorted({max(2, number) for number in numbers})
+                for n in sorted({max(2, more // 2), more})
             ]
             if min(len(cut.slices) for cut in cuts) < 2:  # rows are longer than parts
                 return
@@ -139,31 +126,32 @@ class SliceRule:
 
 
 class _Times(NamedTuple):
-    """Time of both passes on the slowest stage."""
+    """Time of both passes on the slowest stage, in packed rows with the most recomputation."""
 
     per_token: float
     per_pair: float
-    overheads_ms: FloatArray = np.zeros(len(SLICE_TOKENS))
 
     @classmethod
     def from_cost(cls, cost: CostModel, longest_tokens: int) -> "_Times":
-        """Times of rows in the packed layout, with the most recomputation allowed."""
-        per_token, per_pair = _slopes(cost, longest_tokens)
-        times = cls(per_token, per_pair)
-        took_ms = _rows_ms(cost, np.ones(len(SLICE_TOKENS)), SLICE_TOKENS)
-        overheads_ms = np.maximum(took_ms - times.of_sample(SLICE_TOKENS), 0)
-        return times._replace(overheads_ms=np.where(np.isfinite(took_ms), overheads_ms, 0))
+        """Times from the longest known row and two rows of half its length.
+
+        Both have the same number of tokens, but the longer row has twice the pairs.
+        """
+        length = float(max(cost.known_rows.longest_tokens, longest_tokens))
+        packed = cost.of_layout(Layout.PACKED)
+        while length > ROW_MULTIPLE:
+            rows = Shapes.padded(np.array([1, 2]), np.array([length, length / 2]), np.zeros(2))
+            rows_ms = packed.stage_costs(rows, cost.recompute_modes[-1]).work_ms.max(axis=1)
+            if np.isfinite(rows_ms).all():
+                one_ms, two_ms = rows_ms.tolist()
+                per_pair = max(one_ms - two_ms, 0.0) / (length**2 / 2)
+                return cls(max(one_ms / length - per_pair * length, 0.0), per_pair)
+            length /= 2
+        return cls(1.0, 0.0)
 
     def of_sample(self, tokens: FloatArray) -> FloatArray:
-        """Times, without overheads, of samples with these numbers of tokens, in the same shape."""
+        """Times of samples with these numbers of tokens, in the same shape."""
         return self.per_token * tokens + self.per_pair * tokens**2
-
-    def best_number(self, n_tokens: int, most: int, n_stages: int) -> int:
-        """Number of slices (a power of two) with the least work plus unfilled pipeline time."""
-        n_slices = 2.0 ** np.arange(int(np.log2(most)) + 1)
-        overhead_ms = np.interp(n_tokens / n_slices, SLICE_TOKENS, self.overheads_ms)
-        slice_ms = self.of_sample(np.full(1, float(n_tokens))) / n_slices + overhead_ms
-        return int(n_slices[(slice_ms * (n_slices + UNFILLED_SHARE * (n_stages - 1))).argmin()])
 
     def equal_parts(self, n_tokens: int, n_parts: int, multiple: int) -> list[int]:
         """Beginnings of parts of a sample that take equally long, in multiples of tokens."""
@@ -182,30 +170,6 @@ def _memory_holds_one_per_stage(sample: Sample, cost: CostModel, cluster: Cluste
     costs = cost.of_layout(Layout.PACKED).stage_costs(alone, cost.recompute_modes[0])
     needed_bytes = cluster.n_stages * costs.stored_bytes[0]
     return bool((needed_bytes <= activation_room_bytes(cost, cluster)).all())
-
-
-def _slopes(cost: CostModel, longest_tokens: int) -> tuple[float, float]:
-    """Times per token and per pair, from the longest known row and two rows of half its length.
-
-    Both have the same number of tokens, but the longer row has twice the pairs.
-    """
-    length = float(max(cost.known_rows.longest_tokens, longest_tokens))
-    while length > ROW_MULTIPLE:
-        rows_ms = _rows_ms(cost, np.array([1.0, 2.0]), np.array([length, length / 2]))
-        if np.isfinite(rows_ms).all():
-            one_ms, two_ms = rows_ms.tolist()
-            per_pair = max(one_ms - two_ms, 0.0) / (length**2 / 2)
-            return max(one_ms / length - per_pair * length, 0.0), per_pair
-        length /= 2
-    return 1.0, 0.0
-
-
-def _rows_ms(cost: CostModel, n_rows: FloatArray, tokens: FloatArray) -> FloatArray:
-    """Times of packed rows of one sample each on the slowest stage; infinite if unknown."""
-    rows = Shapes.padded(n_rows, tokens, np.zeros(len(tokens)))
-    costs = cost.of_layout(Layout.PACKED).stage_costs(rows, cost.recompute_modes[-1])
-    slowest_ms: FloatArray = costs.work_ms.max(axis=1)
-    return slowest_ms
 
 
 def _cut_at(sample: Sample, begins: Sequence[int]) -> Cut:
