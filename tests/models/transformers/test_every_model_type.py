@@ -223,7 +223,7 @@ def page_of(outcomes: Mapping[str, str]) -> str:
             "",
             f"A small random model of each of the {len(outcomes)} types of causal language models "
             f"in `transformers` {transformers.__version__}",
-            "either trains on two stages in float64 with the loss and the gradients of a plain",
+            "either trains on two stages in float64 with the same loss and gradients as a plain",
             "loop of `transformers`, or is refused before a weight is read.",
             "`test_every_model_type.py` in `tests/models/transformers` compares this page with",
             "what it sees.",
