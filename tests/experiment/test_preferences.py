@@ -15,7 +15,7 @@ from tests.jobs.tiny_experiment import tiny_experiment
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.check_dataset import check_pairs
-from dynapipe_hpc.experiment.checks import RUN_CHECKS
+from dynapipe_hpc.experiment.checks import check_weights
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import ConfigError, load_config, to_toml
@@ -91,7 +91,7 @@ def test_what_pairs_cannot_have_is_refused(changes: dict[str, Tables], message: 
 def test_a_run_needs_a_model_to_begin_with() -> None:
     files = Experiment(ExperimentConfig.model_validate(tables(model={"init_from": None})))
     with pytest.raises(InputError, match=r"no model\.init_from, whose weights are the ref"):
-        RUN_CHECKS["weights"](files, 1)
+        check_weights(files)
 
 
 @pytest.mark.parametrize("model", [{}, {"vocab_size": 40}])
