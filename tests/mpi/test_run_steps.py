@@ -80,7 +80,9 @@ def test_the_number_of_ranks_changes_no_byte(tmp_path: Path) -> None:
         assert planned == []
         return
     alone = simulate(Alone(), files, folder / "alone")
-    assert [each.record for each in planned] == [each.record for each in alone]
+    layers = [[each.layers for each in of] for of in (planned, alone)]
+    assert layers[0] == layers[1]
+    assert [each.records for each in planned] == [each.records for each in alone]
     for name in ("config.toml", "planned.jsonl"):
         together, by_one = ((folder / f / name).read_bytes() for f in ("together", "alone"))
         assert together == by_one
