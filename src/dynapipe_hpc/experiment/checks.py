@@ -12,12 +12,12 @@ from pathlib import Path
 from dynapipe_hpc.data.errors import InputError, printable
 from dynapipe_hpc.data.extras import optional_packages
 from dynapipe_hpc.data.microbatch import Recompute
-from dynapipe_hpc.experiment.config import ExperimentConfig, any_placement
+from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import lacking_origin_error
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.config import AnalyticTable
-from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts, costs_of
+from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts
 from dynapipe_hpc.planner.cost.stage_parts import STAGE
 from dynapipe_hpc.planner.schedule.rules import may_split, schedule_rules
 
@@ -115,7 +115,6 @@ def check_run(files: Experiment) -> None:
     _ = files.evaluation
     config = files.config
     check_costs(files.costs, configured(config))
-    costs_of(files.costs, config.model, any_placement(config), config.cluster)
     check_weights(files)
     check_trackers(config)
 

@@ -224,13 +224,9 @@ def _transfer(job: Job, config: ExperimentConfig, on: "RankDevice") -> str:
     """Connects the ranks as a run does, and adds up numbers of all stages (collective)."""
     import torch
 
-    from dynapipe_hpc.experiment.rank.channels import open_channels
-    from dynapipe_hpc.experiment.rank.devices import dtype_of
+    from dynapipe_hpc.experiment.rank.channels import connect
 
-    timeout_s = config.executor.timeout_s
-    channels = open_channels(
-        job, config.cluster, on, dtype_of(config), holders=(), timeout_s=timeout_s
-    )
+    channels = connect(config, {}, job, on)
     channels.collectives.sum_within_replica(torch.ones(1, device=on.device))
     channels.close()
     if on.device.type == "cpu":

@@ -25,7 +25,7 @@ from dynapipe_hpc.experiment.run.iteration import (
     all_reduce_fields,
 )
 from dynapipe_hpc.experiment.run.open_run import LossHistory, OpenRun, is_complete
-from dynapipe_hpc.experiment.run.plans import OnlineCosts, Plans, open_store
+from dynapipe_hpc.experiment.run.plans import OnlineCosts, Plans
 from dynapipe_hpc.experiment.run.rank import Rank, run_largest_first, runs_largest_first
 from dynapipe_hpc.experiment.run.run_log import RunLog
 from dynapipe_hpc.experiment.run_lock import locked
@@ -33,6 +33,7 @@ from dynapipe_hpc.experiment.watch.rank_status import Phase, Position
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.ranks import JobOutcome
 from dynapipe_hpc.job.slurm import STOPPED, end_stopped
+from dynapipe_hpc.store.mpi import MpiPlanStore
 from dynapipe_hpc.store.plan_store import PlannerFailedError
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder, Description, Facts
@@ -289,12 +290,20 @@ def _run(
 def _train(job: Job, experiment: Experiment, run: OpenRun, rank: Rank) -> int:
     """Plans and executes what is left; returns the signal that stopped the run, or 0."""
     config = experiment.config
+    store = MpiPlanStore(
+        job.comm,
+        config.store.look_ahead,
+        config.store.plan_bytes,
+        first_iteration=run.iterations.start,
+        progress=config.store.progress,
+    )
+    job.say(str(store.progress))
     plans = Plans(
         job,
         experiment,
         run.iterations,
         rank.loader,
-        store=open_store(job, config.store, run.iterations.start),
+        store=store,
         quiet_period=run.quiet_period,
         known_costs=run.point.description.online if run.point else (),
     )
