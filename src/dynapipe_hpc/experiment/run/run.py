@@ -12,12 +12,7 @@ from statistics import median
 
 from dynapipe_hpc.data.errors import RunError, escaped, warn
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.rank.devices import (
-    HostDevice,
-    RankDevice,
-    find_device,
-    prepare_for_host,
-)
+from dynapipe_hpc.experiment.rank.devices import find_device, prepare_for_host
 from dynapipe_hpc.experiment.run.evaluations import Evaluations, StopAskedError, train_preferences
 from dynapipe_hpc.experiment.run.iteration import (
     IterationResult,
@@ -262,29 +257,20 @@ def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
         if is_complete(run.iterations, run.history):
             job.say(run.describe_complete())
             return 0
-        stop_signal = _run(job, experiment, run, host, device=device)
+        with run.records({"device": host.gpu_name or "cpu", "attention": host.attention}):
+            job.say(f"attention kernels: {host.attention}")
+            for line in experiment.data_lines if job.is_first else ():
+                job.say(line)
+            with Rank(job, experiment, device) as rank:
+                rank.start_at(run.point, run.output)
+                stop_signal = _train(job, experiment, run, rank)
+        if job.is_first:
+            how, message = JobOutcome.COMPLETED, run.describe_end()
+            if stop_signal:
+                how, message = JobOutcome.STOPPED, f"stopped by {Signals(stop_signal).name}"
+            job.ending.record(how, STOPPED if stop_signal else 0, message)
     # The folder is free before Slurm may start the job again.
     return end_stopped(job, stop_signal) if stop_signal else 0
-
-
-def _run(
-    job: Job, experiment: Experiment, run: OpenRun, host: HostDevice, *, device: RankDevice
-) -> int:
-    """Trains in a run folder; returns the signal that stopped the run, or 0."""
-    facts = {"device": host.gpu_name or "cpu", "attention": host.attention}
-    with run.records(facts):
-        job.say(f"attention kernels: {host.attention}")
-        for line in experiment.data_lines if job.is_first else ():
-            job.say(line)
-        with Rank(job, experiment, device) as rank:
-            rank.start_at(run.point, run.output)
-            stop_signal = _train(job, experiment, run, rank)
-    if job.is_first:
-        how, message = JobOutcome.COMPLETED, run.describe_end()
-        if stop_signal:
-            how, message = JobOutcome.STOPPED, f"stopped by {Signals(stop_signal).name}"
-        job.ending.record(how, STOPPED if stop_signal else 0, message)
-    return stop_signal
 
 
 def _train(job: Job, experiment: Experiment, run: OpenRun, rank: Rank) -> int:
