@@ -39,7 +39,6 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.baseline import Baseline
 from dynapipe_hpc.planner.baselines.config import (
-    BaselineConfig,
     PackedBalancedConfig,
     TokenBudgetConfig,
 )
@@ -146,7 +145,9 @@ def compared(samples: list[Sample], cost: CostModel, cluster: Cluster) -> dict[s
     (whole, whole_ms), (sliced, sliced_ms) = (
         planned(samples, cost, cluster, each) for each in ("off", "auto")
     )
-    balanced_ms, budget_ms = (by_rule(samples, cost, cluster, rule) for rule in BASELINES)
+    # Each at its best setting.
+    by_rules = [Baseline(rule, RULES, cost, cluster).choose(samples) for rule in BASELINES]
+    balanced_ms, budget_ms = (choice.best.iteration_ms for choice in by_rules)
     work, slices_ms = work_ms(sliced, cost), sliced.best.iteration_ms
     return {
         "balanced": balanced_ms / work,
@@ -204,13 +205,6 @@ def planned(
     started_s = time.thread_time()
     choice = chooser.choose(samples)
     return choice, 1e3 * (time.thread_time() - started_s)
-
-
-def by_rule(
-    samples: list[Sample], cost: CostModel, cluster: Cluster, rule: BaselineConfig
-) -> float:
-    """Predicted time by a rule at its best setting."""
-    return Baseline(rule, RULES, cost, cluster).choose(samples).best.iteration_ms
 
 
 def work_ms(choice: Choice, cost: CostModel) -> float:

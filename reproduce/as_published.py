@@ -10,7 +10,7 @@ from dynapipe_hpc.cli.verb import open_ranks
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import load_config, with_tables
 from dynapipe_hpc.experiment.study.simulate import simulate
-from dynapipe_hpc.experiment.study.tables import describe_simulation
+from dynapipe_hpc.experiment.study.tables import describe
 from reproduce import methods
 
 
@@ -23,9 +23,9 @@ def main() -> None:
         config = load_config(arguments.config)
         every = [*config.study.model_dump(exclude_none=True)["methods"], methods.published()]
         files = Experiment(with_tables(config, "study", {"study": {"methods": every}}))
-        planned = simulate(ranks, files, arguments.output, choosers=methods.CHOOSERS)
+        outcomes = simulate(ranks, files, arguments.output, choosers=methods.CHOOSERS)
         if ranks.is_first:
-            print(*describe_simulation(planned), sep="\n")
+            print(*describe(outcomes), sep="\n")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The methods that figures compare."""
 
-from dynapipe_hpc.experiment.study.simulate import Choosers
+from dynapipe_hpc.experiment.study.predict import Choosers
 from reproduce.authors.authors import AuthorsPlanner
 from reproduce.studies import Method
 

@@ -10,8 +10,8 @@ from dynapipe_hpc.data.lengths_file import MultitaskLengths, draw_lengths
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import load_config, with_cost_table, with_tables
-from dynapipe_hpc.experiment.study.predict import Planned
-from dynapipe_hpc.experiment.study.simulate import Choosers, simulate
+from dynapipe_hpc.experiment.study.predict import Choosers, Planned
+from dynapipe_hpc.experiment.study.simulate import simulate
 from dynapipe_hpc.job.ranks import Alone, Ranks
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.from_config import MeasuredCosts, load_table
@@ -88,13 +88,11 @@ class Studies:
         mine = every[self.ranks.rank :: self.ranks.size]
         with self.ranks.fail_together():
             own = {
-                (study.name, seed): simulate(
-                    Alone(),
-                    self.files(study, seed),
-                    None,
-                    choosers=self.choosers,
-                )
+                (study.name, seed): [each for outcome in outcomes for each in outcome.planned]
                 for study, seed in mine
+                for outcomes in [
+                    simulate(Alone(), self.files(study, seed), None, choosers=self.choosers)
+                ]
             }
         gathered = self.ranks.gather(own)
         found = self.ranks.broadcast({key: of for each in gathered for key, of in each.items()})

@@ -11,7 +11,7 @@ DOCTOR = (BIN / "dynapipe-hpc", "doctor")
 def test_a_machine_that_is_all_right_is_0(tmp_path: Path) -> None:
     asked = run_command(*DOCTOR, folder=tmp_path)
     assert asked.returncode == 0, asked.stdout + asked.stderr
-    assert asked.stdout.startswith("launch\n  ranks     1 on 1 host\n")
+    assert asked.stdout.startswith("launch\n  ranks  1 on 1 host\n")
 
 
 @pytest.mark.parametrize("error", ["ImportError('none here')", "OSError('libtorch.so: damaged')"])
@@ -26,6 +26,6 @@ def test_a_torch_that_cannot_be_loaded_is_a_problem_among_others(
     said = " ".join(asked.stdout.split())
     kind, text = error.split("('")[0], error.split("'")[1]
     assert f"torch PROBLEM: torch cannot be loaded ({kind}: {text}); reinstall it" in said
-    assert "file PROBLEM: none.toml: cannot be read" in said
+    assert "run PROBLEM: none.toml: cannot be read" in said
     assert "problems: 2, " in said
     assert "Traceback" not in asked.stderr

@@ -80,7 +80,7 @@ def test_drawn_lengths_are_refused_where_tokens_are_needed() -> None:
     with pytest.raises(InputError, match=r"data\.lengths: .* name a dataset in data\.dataset"):
         _ = files.open().dataset
     with pytest.raises(InputError, match=r"data\.lengths: .* name a dataset in data\.dataset"):
-        check_run(files, files.config.cluster.n_ranks)
+        check_run(files)
     with pytest.raises(ValueError, match=r"both dataset \('a\.h5'\) and \[data\.lengths\]"):
         of_drawn_lengths(dataset="a.h5")
     with pytest.raises(InputError, match=r"samples of 'data\.lengths' are longer"):

@@ -74,8 +74,8 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def reference_of(folder: Path) -> Path:
-    (found,) = folder.glob("pairs.h5.*.reference")
+def reference_of(run: Path) -> Path:
+    (found,) = run.glob("pairs.h5.*.reference")
     return found
 
 
@@ -99,7 +99,7 @@ def test_the_reference_is_the_model_before_training(folder: Path) -> None:
         if name.startswith("weight/")
     }
     module.load_state_dict(weights)
-    data = reference_of(folder).read_bytes().partition(b"\n")[2]
+    data = reference_of(folder / "whole").read_bytes().partition(b"\n")[2]
     known = np.frombuffer(data, "<f8").reshape(-1, 2)
     for pair, log_probs in zip(PAIRS, known, strict=True):
         for side in (False, True):
@@ -123,29 +123,27 @@ def test_a_run_says_how_well_answers_are_told_apart(folder: Path) -> None:
 
 
 def test_an_interrupted_reference_is_completed_with_the_same_bits(folder: Path) -> None:
-    path = reference_of(folder)
-    whole = path.read_bytes()
-    header = json.loads(whole.partition(b"\n")[0])
-    file = ReferenceFile(path, header["fingerprint"], header["n_samples"])
-    known = file.read()
+    whole = reference_of(folder / "whole")
+    path = folder / "again" / whole.name
+    header = json.loads(whole.read_bytes().partition(b"\n")[0])
+    known = ReferenceFile(whole, header["fingerprint"], header["n_samples"]).read()
     known[20:] = np.nan
-    file.write(known)
+    path.parent.mkdir()
+    ReferenceFile(path, header["fingerprint"], header["n_samples"]).write(known)
     said = call(folder, 4, "run", "pairs.toml", "-o", "again")
-    assert path.read_bytes() == whole
+    assert path.read_bytes() == whole.read_bytes()
     assert " before" in said
     states = [read_checkpoint(folder / name, 6) for name in ("whole", "again")]
     assert not different(*states)
 
 
 def test_adapters_are_compared_with_the_model_without_them(folder: Path) -> None:
-    path = reference_of(folder)
-    whole = path.read_bytes()
     run = ("run", "pairs.toml", "--set", "model.lora.rank=2", "-o")
-    assert "reference:" not in call(folder, 4, *run, "adapters")  # it is the same file
-    path.unlink()
-    assert "reference: 60 pairs in" in call(folder, 4, *run, "adapters alone")
-    assert path.read_bytes() == whole
-    first, *_, last = lines(folder / "adapters alone/iterations.jsonl")
+    assert "reference: 60 pairs in" in call(folder, 4, *run, "adapters")
+    of_adapters, whole = (reference_of(folder / name) for name in ("adapters", "whole"))
+    assert of_adapters.name == whole.name  # so that it may be copied
+    assert of_adapters.read_bytes() == whole.read_bytes()
+    first, *_, last = lines(folder / "adapters/iterations.jsonl")
     assert first["loss"] == pytest.approx(np.log(2), rel=1e-12)
     assert last["preferences"][2] > 0
 
@@ -158,7 +156,7 @@ def test_a_run_continues_with_the_reference_it_began_with(folder: Path) -> None:
     whole = ("--set", "training.decay_iterations=6")
     said = refusal(folder, 4, *half, *whole, "--set", "training.preferences.beta=0.3")
     assert "was written with training.preferences.beta = 0.2, but now it is 0.3" in said
-    path = reference_of(folder)
+    path = reference_of(folder / "half")
     kept = path.read_bytes()
     path.unlink()
     said = refusal(folder, 4, *half, *whole)
@@ -186,6 +184,8 @@ def test_pairs_to_evaluate_may_be_added_once_another_run_has_made_their_referenc
     advice = "start the same configuration in another run folder: that run makes it before its"
     assert advice in refusal(folder, 4, "run", "with.toml", "-o", "added")
     assert "reference: 15 pairs in" in call(folder, 4, "run", "with.toml", "-o", "maker")
+    (made,) = (folder / "maker").glob("added.h5.*.reference")
+    shutil.copy(made, folder / "added")
     assert "continues after 2 iterations" in call(folder, 4, "run", "with.toml", "-o", "added")
     evaluated = [lines(folder / name / "evaluations.jsonl")[-1] for name in ("added", "maker")]
     assert evaluated[0]["loss"] == pytest.approx(evaluated[1]["loss"], rel=1e-11)

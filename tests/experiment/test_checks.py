@@ -6,7 +6,7 @@ from tests.jobs.tiny_experiment import tiny_experiment, with_keys
 
 from dynapipe_hpc.architecture.families import shape_from_values
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.experiment.checks import RUN_CHECKS, check_profile, check_run
+from dynapipe_hpc.experiment.checks import check_profile, check_run
 from dynapipe_hpc.experiment.experiment import Experiment
 
 
@@ -17,7 +17,7 @@ def files(dataset: Path, vocab_size: int) -> Experiment:
 
 def test_a_decoder_of_its_own_needs_a_start_token(tmp_path: Path) -> None:
     path = write_samples(tmp_path / "x.h5", [([1] * 20, [9], "long")] * 40, has_start=False)
-    check_run(gpt := files(path, 40), 1)
+    check_run(gpt := files(path, 40))
     t5_keys = {"family": "t5", "head_size": 8}
     model = shape_from_values({**gpt.config.model.model_dump(), **t5_keys})
     t5 = Experiment(gpt.config.model_copy(update={"model": model}))
@@ -33,11 +33,11 @@ def test_the_number_of_iterations_follows_from_epochs_and_tokens(tmp_path: Path)
     def lasting(**length: float) -> Experiment:
         return Experiment(with_keys(given, training={"iterations": None, **length}))
 
-    assert RUN_CHECKS["iterations"](lasting(epochs=2.0), 1) == "6, as training.epochs = 2.0 takes"
+    assert lasting(epochs=2.0).describe_iterations() == "6, as training.epochs = 2.0 takes"
     assert lasting(tokens=253).open().config.training.iterations == 2
     assert "training.iterations = 1" not in lasting(iterations=1).describe_iterations()
     late = lasting(epochs=2.0, warmup_iterations=7)
     with pytest.raises(
         InputError, match=r"epochs = 2.0 takes 6 iterations: warmup_iterations \(7\)"
     ):
-        check_run(late, 1)
+        check_run(late)

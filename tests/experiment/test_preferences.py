@@ -1,6 +1,5 @@
 """Training on preference pairs: its configuration, and the reference before a run computes it."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from tests.jobs.tiny_experiment import tiny_experiment
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.check_dataset import check_pairs
-from dynapipe_hpc.experiment.checks import RUN_CHECKS
+from dynapipe_hpc.experiment.checks import check_weights
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import ConfigError, load_config, to_toml
@@ -91,7 +90,7 @@ def test_what_pairs_cannot_have_is_refused(changes: dict[str, Tables], message: 
 def test_a_run_needs_a_model_to_begin_with() -> None:
     files = Experiment(ExperimentConfig.model_validate(tables(model={"init_from": None})))
     with pytest.raises(InputError, match=r"no model\.init_from, whose weights are the ref"):
-        RUN_CHECKS["weights"](files, 1)
+        check_weights(files)
 
 
 @pytest.mark.parametrize("model", [{}, {"vocab_size": 40}])
@@ -191,32 +190,6 @@ def test_what_is_missing_is_batches_of_which_some_pair_is_unknown(folder: Path) 
     assert 0 < sum(map(len, reference.missing(known))) < 24
     known[:] = -1
     assert reference.missing(known) == []
-
-
-def test_where_the_folder_of_the_dataset_is_not_writable_it_is_in_the_run_folder(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    experiment, run = opened(folder), folder / "run"
-    weights_hash, access = experiment.weights_hash, os.access
-    (beside,) = reference_passes(experiment, weights_hash, run)
-    assert beside.file.path.parent == folder
-    known = beside.file.read()
-    known[:5] = -1
-    beside.file.write(known)
-    with monkeypatch.context() as read_only:  # as a mount, also for root
-        read_only.setattr("os.access", lambda path, mode: path != folder and access(path, mode))
-        run.mkdir()
-        (own,) = reference_passes(experiment, weights_hash, run)
-        assert own.file.path.parent == run
-        assert own.file.read()[:5].tolist() == [[-1, -1]] * 5  # what is known beside the dataset
-        known[:] = -2
-        own.file.write(known)
-    assert "first iteration, and copy it from there" in str(own.lack_error())
-    assert str(beside.lack_error()).endswith("that run makes it before its first iteration")
-    # Where that folder can be written again, the run goes on with its own.
-    (own,) = reference_passes(experiment, weights_hash, run)
-    assert (own.file.read() == -2).all()
-    assert beside.file.read()[5:].tolist() != own.file.read()[5:].tolist()
 
 
 def test_numbers_come_back_bit_by_bit_and_unknown_ones_are_nan(tmp_path: Path) -> None:

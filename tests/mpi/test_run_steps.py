@@ -80,7 +80,9 @@ def test_the_number_of_ranks_changes_no_byte(tmp_path: Path) -> None:
         assert planned == []
         return
     alone = simulate(Alone(), files, folder / "alone")
-    assert [each.record for each in planned] == [each.record for each in alone]
+    layers = [[each.layers for each in of] for of in (planned, alone)]
+    assert layers[0] == layers[1]
+    assert [each.records for each in planned] == [each.records for each in alone]
     for name in ("config.toml", "planned.jsonl"):
         together, by_one = ((folder / f / name).read_bytes() for f in ("together", "alone"))
         assert together == by_one
@@ -191,7 +193,7 @@ def test_all_ranks_are_examined_and_the_first_speaks(
     assert re.search(rf"  ranks +{N_RANKS} on ", said)
     assert re.search("  plan store +one-sided access", said)
     assert ("one host" in said) == (n_hosts == 1)
-    assert said.count("  torch  ") == 1
+    assert said.count("  GPUs  ") <= 1
     assert str(folder) in said
 
 
@@ -199,7 +201,7 @@ def test_all_ranks_know_of_a_problem_of_one(capsys: pytest.CaptureFixture[str]) 
     folder = Path(__file__) / "run"
     assert not examine(Case.from_arguments(Job(WORLD), None, [], folder))
     said = capsys.readouterr().out
-    assert ("writing  PROBLEM: " in said) == (RANK == 0)
+    assert ("lock  PROBLEM: " in said) == (RANK == 0)
 
 
 def test_torch_that_one_rank_lacks_keeps_no_other_waiting(

@@ -1,8 +1,6 @@
 from tests.mutants.mutant import of
 
 EVALUATION = (
-    *of("experiment/doctor/examine.py", "tests/experiment/doctor/test_examine.py",
-        ('"«evaluation", "→»costs")', "doctor plans with samples that cannot be evaluated")),
     *of("experiment/load.py", "tests/experiment/test_preferences.py",
         ("if origin is None and trains_pairs and _lacks_sizes(error):", "if False:",
          "sizes are missed where the model to begin with is")),

@@ -152,7 +152,7 @@ REPORTS = (
          "room is asked before old checkpoints are removed, and a lost lock is forgotten",
          "room_is_asked_for_when_old_checkpoints_have_been_removed")),
     *of("experiment/doctor/examine.py", "tests/experiment/doctor/test_examine.py",
-        ("            written = «_write(place→case.job.broadcast(_write(place)»)\n",
+        ("            lock.acquire()\n«→            case.job.broadcast(written)\n»",
          "ranks meet more often where the folder can be written",
          "ranks_meet_once_though_the_folder_cannot_be_removed")),
     *of("cli/data_verbs.py", "tests/cli/test_inspect_verb.py",

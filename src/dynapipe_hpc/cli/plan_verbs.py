@@ -176,11 +176,11 @@ def plan(arguments: argparse.Namespace) -> int:
 )
 def tune(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.experiment.study.predict import predict, variants
-    from dynapipe_hpc.experiment.study.tables import describe_tuning
+    from dynapipe_hpc.experiment.study.tables import describe
+    from dynapipe_hpc.job.ranks import Alone
 
     files = _files(arguments)
-    outcomes = list(predict(files, variants(files.config), arguments.batches))
-    say(describe_tuning(outcomes))
+    say(describe(predict(Alone(), files, list(variants(files.config)), arguments.batches)))
     return 0
 
 
@@ -197,18 +197,19 @@ def tune(arguments: argparse.Namespace) -> int:
 )
 def grid_search(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.cli.progress import share_progress
-    from dynapipe_hpc.experiment.study.predict import grid_search, write_grid
-    from dynapipe_hpc.experiment.study.tables import describe_grid
+    from dynapipe_hpc.experiment.study.predict import grid, predict, write_grid
+    from dynapipe_hpc.experiment.study.tables import describe
 
     with open_ranks() as ranks:
         with ranks.fail_together():
             files = _files(arguments)
             if ranks.is_first and arguments.output:
                 check_output(arguments.output, [arguments.config], arguments.force)
+            points = grid(files.config)
         with share_progress("grid-search", shown=ranks.is_first) as on_share:
-            outcomes = grid_search(ranks, files, arguments.batches, on_share)
+            outcomes = predict(ranks, files, points, arguments.batches, on_share=on_share)
         if ranks.is_first:
-            say(describe_grid(outcomes))
+            say(describe(outcomes, only_best=True))
         with ranks.fail_together():
             if ranks.is_first and arguments.output:
                 write_grid(arguments.output, outcomes)
@@ -227,13 +228,13 @@ def grid_search(arguments: argparse.Namespace) -> int:
 def simulate(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.cli.progress import share_progress
     from dynapipe_hpc.experiment.study.simulate import simulate
-    from dynapipe_hpc.experiment.study.tables import describe_simulation
+    from dynapipe_hpc.experiment.study.tables import describe
 
     with open_ranks() as ranks:
         with ranks.fail_together():
             files = _files(arguments)
         with share_progress("simulate", shown=ranks.is_first) as on_share:
-            planned = simulate(ranks, files, arguments.output, on_share)
+            outcomes = simulate(ranks, files, arguments.output, on_share)
         if ranks.is_first:
-            say(describe_simulation(planned))
+            say(describe(outcomes))
     return 0

@@ -11,8 +11,8 @@ from dynapipe_hpc.data.input_file import why_unreadable
 
 @verb(
     "check that a run would work here; launch it exactly like the run",
-    "Checks launcher, MPI, one-sided access between all ranks, software, devices, memory and the "
-    "run folder, and whether CONFIG fits them. Prints one fact per line, and for each problem how "
+    "Checks ranks, hosts and cores, transfers between all ranks, GPUs, memory and the run folder, "
+    "and whether CONFIG can be run with them. Prints one fact per line, and for each problem how "
     "to fix it. Exits with 2 if there is a problem, 0 otherwise.",
     option("config CONFIG", "configuration file", nargs="?"),
     SET,

@@ -28,8 +28,26 @@ def check_dataset(config: ExperimentConfig, origin: Origin | None, dataset: Data
     # The tokenizer first: a different number of tokens may only follow from a different tokenizer.
     if config.data.check_tokenizer and origin:
         _check_tokenizer(origin, dataset)
-    _check_vocabulary(config, dataset)
-    _check_start(config, dataset)
+    n_tokens, n_rows = dataset.vocab_size, config.model.vocab_size
+    if n_tokens > n_rows:
+        its_tokenizer = f"{config.data.paths[0]}: its tokenizer has {n_tokens} tokens"
+        if config.model.init_from is None:
+            raise InputError(
+                f"{its_tokenizer}, but model.vocab_size is {n_rows}; raise it to at least "
+                f"{n_tokens}"
+            )
+        raise InputError(
+            f"{its_tokenizer}, but the embedding of model.init_from = '{config.model.init_from}' "
+            f"has {n_rows} rows; {more_rows(n_tokens)}; or preprocess with tokens that the model "
+            "has"
+        )
+    for file in dataset.files:
+        if file.start_id is None and config.model.has_target_rows:
+            raise InputError(
+                f"{file.path}: has no start token, but the decoder of a {config.model.family} "
+                "reads one before every target; make it again with dynapipe-hpc preprocess --start "
+                "TOKEN"
+            )
     check_pairs(config, dataset)
 
 
@@ -46,32 +64,6 @@ def check_pairs(config: ExperimentConfig, dataset: Dataset) -> None:
             raise InputError(
                 f'{file.path}: holds no preference pairs, which training.objective = "{objective}" '
                 "compares; make a dataset of pairs with dynapipe-hpc preprocess"
-            )
-
-
-def _check_vocabulary(config: ExperimentConfig, dataset: Dataset) -> None:
-    if dataset.vocab_size > config.model.vocab_size:
-        n_tokens, n_rows = dataset.vocab_size, config.model.vocab_size
-        its_tokenizer = f"{config.data.paths[0]}: its tokenizer has {n_tokens} tokens"
-        if config.model.init_from is None:
-            raise InputError(
-                f"{its_tokenizer}, but model.vocab_size is {n_rows}; raise it to at least "
-                f"{n_tokens}"
-            )
-        raise InputError(
-            f"{its_tokenizer}, but the embedding of model.init_from = '{config.model.init_from}' "
-            f"has {n_rows} rows; {more_rows(n_tokens)}; or preprocess with tokens that the model "
-            "has"
-        )
-
-
-def _check_start(config: ExperimentConfig, dataset: Dataset) -> None:
-    for file in dataset.files:
-        if file.start_id is None and config.model.has_target_rows:
-            raise InputError(
-                f"{file.path}: has no start token, but the decoder of a {config.model.family} "
-                "reads one before every target; make it again with dynapipe-hpc preprocess --start "
-                "TOKEN"
             )
 
 

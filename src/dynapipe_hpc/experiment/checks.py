@@ -1,23 +1,23 @@
-"""Checks at the start of a run: one list, for the run itself and for the doctor.
+"""Checks at the start of a run, for the run itself and for the doctor.
 
 All but `check_torch` need neither torch nor MPI, which take seconds to load.
 """
 
 import gc
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
 from dynapipe_hpc.data.errors import InputError, printable
 from dynapipe_hpc.data.extras import optional_packages
 from dynapipe_hpc.data.microbatch import Recompute
-from dynapipe_hpc.experiment.config import ExperimentConfig, any_placement
+from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import lacking_origin_error
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.cost.config import AnalyticTable
-from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts, costs_of
+from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts
 from dynapipe_hpc.planner.cost.stage_parts import STAGE
 from dynapipe_hpc.planner.schedule.rules import may_split, schedule_rules
 
@@ -109,11 +109,24 @@ def check_size(n_ranks: int, cluster: Cluster) -> None:
         )
 
 
-def check_batch_sizes(files: Experiment) -> None:
+def check_run(files: Experiment) -> None:
+    """Refuses what no number of ranks could train, before torch and MPI are needed."""
+    check_batches(files)
+    _ = files.evaluation
+    config = files.config
+    check_costs(files.costs, configured(config))
+    check_weights(files)
+    check_trackers(config)
+
+
+def check_batches(files: Experiment) -> None:
     """Refuses a run in which some iteration has fewer samples than there are replicas."""
-    config, sampler = files.config, files.sampler
+    _ = files.dataset  # first: lengths may be drawn instead
+    config, sampler, n_iterations = files.config, files.sampler, files.training.n_iterations
+    if files.mixture and files.mixture.is_limited:
+        sampler.iteration(n_iterations - 1)
     n_replicas = config.cluster.n_replicas
-    k = sampler.first_below(n_replicas, files.training.n_iterations)
+    k = sampler.first_below(n_replicas, n_iterations)
     if k is not None:
         enough = n_replicas * config.data.max_tokens
         raise InputError(
@@ -124,32 +137,7 @@ def check_batch_sizes(files: Experiment) -> None:
         )
 
 
-def _ranks(files: Experiment, n_ranks: int) -> str:
-    check_size(n_ranks, files.config.cluster)
-    return f"{n_ranks}, as [cluster] needs"
-
-
-def _dataset(files: Experiment, _: int) -> str:
-    paths = [str(file.path) for file in files.dataset.files]  # first: lengths may be drawn instead
-    n_iterations, rows = files.training.n_iterations, files.rows
-    if files.mixture and files.mixture.is_limited:
-        files.sampler.iteration(n_iterations - 1)
-    check_batch_sizes(files)
-    details = "".join(f"; {line}" for line in files.data_lines)
-    longest = int((rows.row_tokens + rows.target_tokens).max())
-    return (
-        f"{', '.join(paths)}: {len(rows.row_tokens):,} samples of at most "
-        f"{longest:,} tokens as used{details}"
-    )
-
-
-def _costs(files: Experiment, _: int) -> str:
-    config = files.config
-    check_costs(files.costs, configured(config))
-    return costs_of(files.costs, config.model, any_placement(config), config.cluster)[0].describe()
-
-
-def _weights(files: Experiment, _: int) -> str:
+def check_weights(files: Experiment) -> None:
     config, origin = files.config, files.origin
     if origin is None:
         if config.training.preference_loss is not None:
@@ -159,7 +147,7 @@ def _weights(files: Experiment, _: int) -> str:
                 f"model.family is {config.model.family!r}, whose weights are not drawn at random; "
                 "name the folder of the model in model.init_from"
             )
-        return "drawn at random"
+        return
     if not config.model.has_own_layers and find_spec(config.model.family) is None:
         raise InputError(
             f"model.family is {config.model.family!r}, a package that is not installed: "
@@ -175,38 +163,15 @@ def _weights(files: Experiment, _: int) -> str:
         from dynapipe_hpc.training.huggingface.tensors import open_tensors
 
         open_tensors(origin.folder, origin.mapping, config.model)
-    return f"those of {origin}"
 
 
-def _trackers(files: Experiment, _: int) -> str:
-    report = files.config.report
-    for name in (trackers := [name for name in ("wandb", "mlflow") if getattr(report, name)]):
-        if find_spec(name) is None:
+def check_trackers(config: ExperimentConfig) -> None:
+    for name in ("wandb", "mlflow"):
+        if getattr(config.report, name) and find_spec(name) is None:
             raise InputError(
                 f"report.{name} needs the package {name}, which is not installed; pip install "
                 f"'dynapipe-hpc[{name}]', or leave report.{name} out"
             )
-    return ", ".join(trackers) or "none to send numbers to"
-
-
-Check = Callable[[Experiment, int], str]
-"""Check of an experiment and the job's number of ranks: returns a fact or raises `InputError`."""
-
-RUN_CHECKS: Mapping[str, Check] = {
-    "ranks": _ranks,
-    "iterations": lambda files, _: files.describe_iterations(),
-    "dataset": _dataset,
-    "evaluation": lambda files, _: files.describe_evaluation(),
-    "costs": _costs,
-    "weights": _weights,
-    "trackers": _trackers,
-}
-"""Checks that a run makes at its start, by subject."""
-
-
-def check_run(files: Experiment, n_ranks: int) -> None:
-    for check in RUN_CHECKS.values():
-        check(files, n_ranks)
 
 
 def check_profile(files: Experiment, n_ranks: int) -> None:

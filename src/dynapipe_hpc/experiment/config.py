@@ -128,17 +128,6 @@ class ExperimentConfig(ConfigTable):
     study: StudyConfig = StudyConfig()
 
     @property
-    def most_shapes(self) -> int | None:
-        """Bound on the number of different shapes of micro-batches in a run.
-
-        None if some micro-batches may not be packed, or if inputs and targets have separate rows.
-        """
-        planner = self.planner
-        if self.model.has_target_rows or planner.plainest_layout is not Layout.PACKED:
-            return None
-        return padded(self.data.tokens_per_batch, planner.token_multiple) // planner.token_multiple
-
-    @property
     def may_slice(self) -> bool:
         model = self.model
         may_cut = model.cache_width > 0 and self.training.preference_loss is None

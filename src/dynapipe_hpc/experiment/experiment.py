@@ -60,7 +60,6 @@ class EvaluationSamples:
 
     dataset: Dataset
     batches: tuple[tuple[Sample, ...], ...]
-    n_available: int
 
     @property
     def samples(self) -> list[Sample]:
@@ -214,23 +213,7 @@ class Experiment:
             used, ids, np.asarray(dataset.task_ids), most_tokens=most_tokens, n_least=n_replicas
         )
         batches = in_batches(samples, config.data.tokens_per_batch, n_replicas)
-        return EvaluationSamples(dataset, tuple(map(tuple, batches)), len(ids))
-
-    def describe_evaluation(self) -> str:
-        table, evaluation = self.config.evaluation, self.evaluation
-        if table is None or evaluation is None:
-            return "none, as there is no [evaluation] table"
-        samples = evaluation.samples
-        tokens = sum(sample.tokens for sample in samples)
-        source = (
-            f"of '{table.dataset}'" if table.dataset else f"held out (share {table.held_out:g})"
-        )
-        between = f", every {table.every:,} iterations" if table.every else ""
-        return (
-            f"{len(samples):,} of {evaluation.n_available:,} samples {source}, {tokens:,} tokens "
-            f"in {len(evaluation.batches):,} batches, before the first iteration{between} and at "
-            "the end"
-        )
+        return EvaluationSamples(dataset, tuple(map(tuple, batches)))
 
     @property
     def length_key(self) -> str:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -40,28 +39,19 @@ class ReferenceFile:
     path: Path
     fingerprint: str  # hash of the reference model, the samples and how they are used
     n_samples: int
-    shared: Path | None = None  # read until there is a file at `path`
-
-    def or_in_run(self, output: Path) -> Self:
-        """This file; in the run folder if it is there, or cannot be written beside the dataset."""
-        path = output / self.path.name
-        if os.access(self.path.parent, os.W_OK | os.X_OK) and not path.exists():
-            return self
-        return replace(self, path=path, shared=self.path)
 
     def read(self) -> FloatArray:
         """Log-probabilities known so far, shape (n_samples, 2); NaN where not yet known."""
-        source = self.shared if self.shared and not self.path.exists() else self.path
-        if not source.exists():
+        if not self.path.exists():
             return np.full((self.n_samples, 2), np.nan)
-        line, _, data = read_input(source).partition(b"\n")
+        line, _, data = read_input(self.path).partition(b"\n")
         try:
             header = json.loads(line)
         except ValueError:
             header = None
         if header != self._header(data) or len(data) != 16 * self.n_samples:
             raise InputError(
-                f"{source}: is damaged, or of other samples or another model; remove it, and it "
+                f"{self.path}: is damaged, or of other samples or another model; remove it, and it "
                 "is computed again"
             )
         return np.frombuffer(data, _ORDER).astype(np.float64).reshape(-1, 2)
@@ -97,11 +87,10 @@ class ReferencePass(NamedTuple):
 
     def lack_error(self) -> InputError:
         """The error that a run cannot continue, as the file is not complete."""
-        copied = ", and copy it from there" if self.file.shared else ""
         return InputError(
             f"{self.file.path}: lacks log-probabilities by the model before training, which this "
             "run no longer has; restore it, or start the same configuration in another run folder: "
-            f"that run makes it before its first iteration{copied}"
+            "that run makes it before its first iteration, and copy it from there"
         )
 
 
@@ -110,13 +99,13 @@ def reference_passes(files: Experiment, weights_hash: str, output: Path) -> list
     config, used, dataset = files.config, files.used, files.dataset
     samples = used.samples(used.kept, dataset.task_ids)
     batches = in_batches(samples, config.data.tokens_per_batch, config.cluster.n_replicas)
-    file = _file(config, weights_hash, dataset, samples)
+    file = _file(config, weights_hash, dataset, samples, output=output)
     passes = [ReferencePass(dataset, batches, file)]
     evaluation = files.evaluation
     if evaluation is not None and evaluation.dataset is not dataset:
-        file = _file(config, weights_hash, evaluation.dataset, evaluation.samples)
+        file = _file(config, weights_hash, evaluation.dataset, evaluation.samples, output=output)
         passes.append(ReferencePass(evaluation.dataset, evaluation.batches, file))
-    return [each._replace(file=each.file.or_in_run(output)) for each in passes]
+    return passes
 
 
 def ids_of(samples: Sequence[Sample]) -> list[int]:
@@ -124,14 +113,19 @@ def ids_of(samples: Sequence[Sample]) -> list[int]:
 
 
 def _file(
-    config: ExperimentConfig, weights_hash: str, dataset: Dataset, samples: Sequence[Sample]
+    config: ExperimentConfig,
+    weights_hash: str,
+    dataset: Dataset,
+    samples: Sequence[Sample],
+    *,
+    output: Path,
 ) -> ReferenceFile:
     hasher = hashlib.sha256(weights_hash.encode())
     hasher.update(repr(_settings(config, dataset)).encode())
     numbers = [(s.sample_id, s.input_tokens, s.target_tokens, s.rejected_tokens) for s in samples]
     hasher.update(np.array(numbers, "<i8").tobytes())
-    path, fingerprint = dataset.files[0].path, hasher.hexdigest()
-    path = path.with_name(f"{path.name}.{fingerprint[:16]}.reference")
+    fingerprint = hasher.hexdigest()
+    path = output / f"{dataset.files[0].path.name}.{fingerprint[:16]}.reference"
     return ReferenceFile(path, fingerprint, len(dataset.task_ids))
 
 

@@ -14,7 +14,6 @@ from dynapipe_hpc.data.lengths_file import Lengths, read_lengths, samples_of_len
 from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, Recompute, tokens_held
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.checks import cost_warnings
-from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.codec import encode_plans
@@ -165,7 +164,7 @@ def show_plan(
             f"layers per stage {', '.join(map(str, experiment.placement.layers_per_stage))}",
             *experiment.data_lines,
             longest_rows(experiment),
-            *_summary(samples, plans, config),
+            *_summary(samples, plans),
             prediction_text(plans[0].prediction.iteration_ms, bound),
             *(explain_choice(choice) if explain else ()),
             *([explain_outlier(planner.longest_trip(choice, samples))] if explain else ()),
@@ -205,20 +204,14 @@ def prediction_text(iteration_ms: float, bound: LowerBound) -> str:
     )
 
 
-def _summary(
-    samples: Sequence[Sample], plans: Sequence[RankPlan], config: ExperimentConfig
-) -> Iterator[str]:
+def _summary(samples: Sequence[Sample], plans: Sequence[RankPlan]) -> Iterator[str]:
     real = sum(sample.tokens for sample in samples)
     microbatches = [m for plan in plans if plan.stage == 0 for m in plan.microbatches]
     padded = sum(microbatch.padded_tokens for microbatch in microbatches)
     shapes = {(m.layout, m.n_rows, m.row_tokens, m.target_tokens) for m in microbatches}
     yield f"iteration {plans[0].iteration}: {len(samples)} samples, {real:,} real tokens"
     yield f"padding efficiency {100 * real / padded:.1f} %"
-    most = ""
-    if (n_shapes := config.most_shapes) is not None:
-        most = f", in all iterations at most {n_shapes:,}"
-    count = f"{len(shapes):,}{most}"
-    yield f"micro-batches: {len(microbatches):,}, of different shapes and layouts: {count}"
+    yield f"micro-batches: {len(microbatches):,}, of different shapes and layouts: {len(shapes):,}"
 
 
 def _microbatches(plans: Sequence[RankPlan]) -> Iterator[str]:

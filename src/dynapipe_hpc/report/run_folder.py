@@ -378,6 +378,7 @@ def _prepare(path: Path, n_repeatable: int) -> None:
         n_done = iterations_file(path).n_lines()
         left = unfinished(path, *_WRITTEN)
         others = [p for p in path.iterdir() if not p.name.startswith(LOCK) and p not in left]
+        others = [p for p in others if p.suffix != ".reference"]  # may be copied from another run
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}; name another") from None
     if n_done > n_repeatable:

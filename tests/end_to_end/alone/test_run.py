@@ -36,8 +36,8 @@ def test_four_ranks_train_and_leave_a_run_folder(folder: Path, tmp_path: Path) -
     assert len(lines) == 4
     for word in ("of 4, 0s left", "loss", "lr", "norm", "bubble", "tok", "/s"):
         assert word in lines[-1]
-    n_warnings = job.stderr.count("4 x 1 threads (ranks x training.threads) share")
-    assert n_warnings == (len(os.sched_getaffinity(0)) < 4)
+    n_warnings = job.stderr.count("for 4 x 2 threads (ranks x training.threads and a planner)")
+    assert n_warnings == (len(os.sched_getaffinity(0)) < 8)
     assert losses(tmp_path / "run")[-1] < losses(tmp_path / "run")[0]
     events = json.loads((tmp_path / "run" / "trace.json").read_text())
     assert {event["ph"] for event in events} >= {"M", "X"}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tests.examples.linear_cost import changed
 from tests.examples.tokenized import write_samples
-from tests.jobs.tiny_experiment import tiny_experiment, tiny_t5_experiment, with_keys
+from tests.jobs.tiny_experiment import tiny_experiment, with_keys
 
 from dynapipe_hpc.data.microbatch import Layout
 from dynapipe_hpc.experiment.config import ExperimentConfig
@@ -34,22 +34,6 @@ def test_a_plan_says_how_many_shapes_its_micro_batches_have(tmp_path: Path) -> N
     shown = shown_plan(with_keys(on_samples(tmp_path), planner={"batch": batch}))
     assert "micro-batches (rows x tokens): 0:5x24  1:5x24  2:2x24\n" in shown
     assert "\nmicro-batches: 3, of different shapes and layouts: 2\n" in shown
-
-
-def test_a_plan_says_how_many_shapes_packed_rows_have_at_most(tmp_path: Path) -> None:
-    planner = {"batch": DynamicConfig(layouts=("packed",), token_multiple=48)}
-    data = {"tokens_per_batch": 400, "max_tokens": 32}
-    config = on_samples(tmp_path)
-    packed = with_keys(config, planner=planner, model={"max_tokens": 48}, data=data)
-    assert packed.most_shapes == 9  # 48, 96, ..., 432 tokens
-    assert re.search(
-        r"\nmicro-batches: \d+, of different shapes and layouts: \d, in all iterations at most 9\n",
-        shown_plan(packed),
-    )
-    both = DynamicConfig(layouts=("packed", "padded"))
-    assert with_keys(packed, planner={"batch": both}).most_shapes is None
-    t5 = tiny_t5_experiment().model
-    assert packed.model_copy(update={"model": t5}).most_shapes is None
 
 
 def test_a_plan_is_drawn_in_letters_and_as_a_file(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tests.jobs.tiny_experiment import tiny_experiment, with_keys
 from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.experiment.checks import RUN_CHECKS
+from dynapipe_hpc.experiment.checks import check_trackers
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.run import run_log as of_trackers
@@ -202,11 +202,11 @@ def test_a_package_that_is_missing_is_named_before_the_run(
 ) -> None:
     monkeypatch.setattr("dynapipe_hpc.experiment.checks.find_spec", lambda _: None)
     files = Experiment(tiny_experiment())
-    assert RUN_CHECKS["trackers"](files, 1) == "none to send numbers to"
+    check_trackers(files.config)
     report = ReportConfig.model_validate({name: "study"})
     files = Experiment(files.config.model_copy(update={"report": report}))
     with pytest.raises(InputError, match=rf"report.{name} needs .*'dynapipe-hpc\[{name}\]'"):
-        RUN_CHECKS["trackers"](files, 1)
+        check_trackers(files.config)
 
 
 def add_and_resume(folder: Path, config: ReportConfig) -> None:

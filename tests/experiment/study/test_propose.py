@@ -133,4 +133,4 @@ def test_of_few_samples_some_are_held_out_and_some_are_not(tmp_path: Path) -> No
         rule.propose(rule.Wish(data, 1, "2GB"), config)
         evaluation = Experiment(load_config(config)).evaluation
         assert evaluation is not None
-        assert 0 < evaluation.n_available < n_samples
+        assert 0 < len(evaluation.samples) < n_samples

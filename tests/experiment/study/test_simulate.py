@@ -40,8 +40,8 @@ def study(*methods: Mapping[str, object], **planner: object) -> ExperimentConfig
 
 
 def simulated(config: ExperimentConfig, folder: Path) -> dict[tuple[str, int], PlannedIteration]:
-    planned = simulate(Alone(), Experiment(config), folder)
-    return {each.record.key: each.record for each in planned}
+    outcomes = simulate(Alone(), Experiment(config), folder)
+    return {record.key: record for outcome in outcomes for record in outcome.records}
 
 
 def test_every_method_plans_every_iteration_as_a_run_of_its_own_would(tmp_path: Path) -> None:
@@ -69,8 +69,8 @@ def test_a_method_may_have_a_chooser_that_no_table_stands_for(tmp_path: Path) ->
         return Baseline(naive(2), [one_f_one_b], cost, cluster)
 
     files = Experiment(study(METHODS[1], {"name": "mine"}))
-    planned = simulate(Alone(), files, tmp_path / "sim", choosers={"mine": by_baseline})
-    found = {each.record.key: each.record for each in planned}
+    outcomes = simulate(Alone(), files, tmp_path / "sim", choosers={"mine": by_baseline})
+    found = {record.key: record for outcome in outcomes for record in outcome.records}
     for k in range(N_ITERATIONS):
         assert found["mine", k].microbatches == -(-found["mine", k].samples // 2)
         assert found["ours", k].microbatches != found["mine", k].microbatches
@@ -114,13 +114,13 @@ def test_the_table_compares_real_tokens_per_predicted_second(
         "device_memory_bytes": 1000}})))  # fmt: skip
     assert main(["simulate", str(config), "-o", str(tmp_path / "out")]) == 0
     title, _, *rows, reason = capsys.readouterr().out.splitlines()
-    assert title == "simulated, 3 iterations; nothing was run:"
+    assert title == "predicted, 3 iterations; ranks are replicas x stages x shards:"
     records = simulated(study(*METHODS), tmp_path / "again")
     rates = []
     for method in METHODS:
         own = [record for (name, _), record in records.items() if name == method["name"]]
         n_tokens = sum(record.input_tokens + record.target_tokens for record in own)
         rates.append(1e3 * n_tokens / sum(record.iteration_ms for record in own))
-    for row, rate in zip(rows, rates, strict=True):
+    for row, rate in zip(rows, sorted(rates, reverse=True), strict=True):
         assert row.split()[:2] == [f"{rate:,.0f}", f"{rate / max(rates):.3f}"]
-    assert reason.startswith("none: no plan of 3 of 3 iterations, the first is iteration 0: ")
+    assert reason.startswith("none: cannot run: 1 of 1, the first on 1 x 1 x 1: ")

@@ -1,6 +1,5 @@
 import re
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,14 @@ from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import to_toml
-from dynapipe_hpc.experiment.study.predict import Outcome, Variant, Verdict, predict, variants
-from dynapipe_hpc.experiment.study.tables import describe_tuning
+from dynapipe_hpc.experiment.study.predict import (
+    Outcome,
+    Variant,
+    predict,
+    real_shares,
+    variants,
+)
+from dynapipe_hpc.job.ranks import Alone
 
 LENGTHS = (3, 30, 7, 12, 20, 5, 9, 28, 2, 15, 11, 6)
 
@@ -28,8 +33,8 @@ def config(tmp_path: Path) -> ExperimentConfig:
     return ExperimentConfig.model_validate(tables)
 
 
-def tune(files: Experiment, n_batches: int) -> Iterator[Outcome]:
-    return predict(files, variants(files.config), n_batches)
+def tune(files: Experiment, n_batches: int) -> list[Outcome]:
+    return predict(Alone(), files, list(variants(files.config)), n_batches)
 
 
 def written(config: ExperimentConfig, folder: Path) -> str:
@@ -50,7 +55,7 @@ def test_all_divisions_of_the_ranks_are_tried_with_all_rules(config: ExperimentC
 
 
 def test_a_prediction_is_that_of_the_planner_of_the_variant(config: ExperimentConfig) -> None:
-    found = [p for p in tune(Experiment(config), 2) if p.verdict is Verdict.PREDICTION]
+    found = [p for p in tune(Experiment(config), 2) if not p.reason]
     cluster = config.cluster.model_copy(update={"n_stages": 2, "n_replicas": 2})
     variant = Variant("token_budget", config.planner, cluster)
     (prediction,) = [p for p in found if p.variant == variant]
@@ -63,11 +68,11 @@ def test_a_prediction_is_that_of_the_planner_of_the_variant(config: ExperimentCo
     assert prediction.tokens_per_s == pytest.approx(1e3 * tokens / total_ms, rel=1e-12)
     first_stages = [plan for each in plans for plan in each if plan.stage == 0]
     padded = sum(m.padded_tokens for plan in first_stages for m in plan.microbatches)
-    assert prediction.real_share == tokens / padded
+    assert real_shares(prediction.records) == (tokens / padded, None)
 
 
 def test_what_cannot_be_divided_has_a_reason(config: ExperimentConfig) -> None:
-    refused = [r for r in tune(Experiment(config), 1) if r.verdict is Verdict.REFUSAL]
+    refused = [r for r in tune(Experiment(config), 1) if r.reason]
     too_many = [
         r for r in refused if r.reason.startswith("variant: cluster.n_shards (4) does not divide")
     ]
@@ -83,21 +88,10 @@ def test_the_table_is_printed_fastest_first(
     speeds = [float(line.split()[0].replace(",", "")) for line in lines[2:] if line[0] == " "]
     assert len(speeds) == 6 * 8
     assert speeds == sorted(speeds, reverse=True)
-    assert lines[2].split()[3] == "1.000"
-    (too_many,) = (line for line in lines if line.startswith("cannot run: "))
-    assert re.match(
-        r"cannot run: 6 of 54, the first \w+ on 1 x 1 x 4: variant: cluster.n_shards \(4\) does ",
-        too_many,
-    )
+    assert lines[2].split()[1] == "1.000"
+    too_many = [line for line in lines if ": cannot run: " in line]
+    for line in too_many:
+        place = "cannot run: 1 of 9, the first on 1 x 1 x 4"
+        assert re.match(rf"\w+: {place}.*: variant: cluster.n_shards \(4\) does ", line)
+    assert len(too_many) == 6
     assert "note: with dense_packing, the samples of a row attend to each other" in lines
-
-
-def test_one_method_that_cannot_run_is_named(config: ExperimentConfig) -> None:
-    outcomes: list[Outcome] = [
-        Outcome(v, Verdict.REFUSAL, "no")
-        if v.method == "naive_padding" and v.cluster.n_shards == 2
-        else Outcome(v, Verdict.PRUNED)
-        for v in variants(config)
-    ]
-    (line,) = describe_tuning(outcomes)
-    assert line == "cannot run: 3 of 54, the first naive_padding on 1 x 2 x 2: no"

@@ -1,45 +1,46 @@
-"""The examination of a job, section by section: its machine, the run folder, a configuration."""
+"""The examination of a job, section by section: its ranks, the run folder, a configuration."""
 
 import os
 import platform
 import shutil
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import cache, partial
-from importlib import metadata
+from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-import dynapipe_hpc
 from dynapipe_hpc.data.errors import InputError, RunError, escaped, print_error
-from dynapipe_hpc.experiment.checks import RUN_CHECKS, check_torch, configured, cost_warnings
+from dynapipe_hpc.experiment.checks import check_run, check_size, check_torch
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import load_config
+from dynapipe_hpc.experiment.run_lock import RunLock
 from dynapipe_hpc.job.job import Job
-from dynapipe_hpc.job.launch import device_index, library_name
+from dynapipe_hpc.job.launch import device_index
 from dynapipe_hpc.job.machine import crowded_hosts, usable_bytes
-from dynapipe_hpc.job.slurm import read_slurm_job
-from dynapipe_hpc.job.world import MPI, STARTED
+from dynapipe_hpc.job.world import STARTED
 from dynapipe_hpc.planner.batch.memory import activation_bytes, misfit_error
 from dynapipe_hpc.planner.batch.row_length import padded
 from dynapipe_hpc.planner.cost.cost_model import Shapes
+from dynapipe_hpc.report.run_folder import LOCK
 from dynapipe_hpc.store.config import StoreConfig
 from dynapipe_hpc.store.mpi import MpiPlanStore
 from dynapipe_hpc.store.plan_store import PlannerTurns
 from dynapipe_hpc.store.ring_layout import RingLayout
 
+if TYPE_CHECKING:  # torch, which may be missing
+    from dynapipe_hpc.experiment.rank.devices import RankDevice
+
 _GB = 1e9
 _SHARED = Path("/dev/shm")  # noqa: S108 - a fact of Linux, not a place for files of ours
 _PLAN_BYTES = 65536
-_MORE = "python -m torch.utils.collect_env"
-_BLOCK = bytes(1 << 20)
 _MAX_S = 120.0
 _MAX_LISTED = 8
 
@@ -64,11 +65,15 @@ class Case:
         cls, job: Job, path: Path | None, overrides: list[str], output: Path | None
     ) -> "Case":
         """Reads the configuration, if there is one; all ranks together."""
-        files, reason = None, ""
-        try:
-            files = Experiment(load_config(path, overrides)) if path else None
-        except InputError as error:
-            reason = str(error)
+        config, reason = None, ""
+        if path and job.is_first:
+            try:
+                config = load_config(path, overrides)
+            except InputError as error:
+                reason = str(error)
+        # Ranks with a configuration make collective calls that others do not.
+        config = job.broadcast(config)
+        files = Experiment(config) if config else None
         return cls(job, job.on_this_host(), output or Path("runs"), path, files, reason)
 
     def close(self) -> None:
@@ -102,15 +107,12 @@ def merged(by_rank: Sequence[Sequence[Finding]]) -> list[Finding]:
             ranks_of.setdefault(finding, []).append(rank)
     n_texts = Counter(finding.subject for finding in ranks_of)
     order = {subject: place for place, subject in enumerate(n_texts)}
-    return [
-        finding if n_texts[finding.subject] == 1 else _of_ranks(finding, ranks)
-        for finding, ranks in sorted(ranks_of.items(), key=lambda item: order[item[0].subject])
-    ]
-
-
-def _of_ranks(finding: Finding, ranks: Sequence[int]) -> Finding:
-    listed = ", ".join(map(str, ranks[:_MAX_LISTED])) + ", ..." * (len(ranks) > _MAX_LISTED)
-    return replace(finding, text=f"{finding.text} (rank{'s' * (len(ranks) > 1)} {listed})")
+    findings = []
+    for finding, ranks in sorted(ranks_of.items(), key=lambda item: order[item[0].subject]):
+        named = ", ".join(map(str, ranks[:_MAX_LISTED])) + ", ..." * (len(ranks) > _MAX_LISTED)
+        text = f"{finding.text} (rank{'s' * (len(ranks) > 1)} {named})"
+        findings.append(replace(finding, text=text) if n_texts[finding.subject] > 1 else finding)
+    return findings
 
 
 def lines(heading: str, findings: Sequence[Finding]) -> Iterator[str]:
@@ -141,9 +143,9 @@ def examine(case: Case) -> bool:
 def _ending(case: Case, heading: str) -> Iterator[None]:
     def end() -> None:
         print_error(
-            f"{heading}: PROBLEM: did not end within {_MAX_S:.0f} s on rank "
-            f"{case.job.rank}; the MPI library may use a network that does not work between these "
-            "hosts: name another (Open MPI: OMPI_MCA_btl_tcp_if_include, MPICH: FI_PROVIDER)"
+            f"{heading}: PROBLEM: did not end within {_MAX_S:.0f} s on rank {case.job.rank}; MPI "
+            "or NCCL may use a network that does not work between these hosts: name another (Open "
+            "MPI: OMPI_MCA_btl_tcp_if_include, MPICH: FI_PROVIDER, NCCL: NCCL_SOCKET_IFNAME)"
         )
         case.job.comm.Abort(2)
 
@@ -155,26 +157,22 @@ def _ending(case: Case, heading: str) -> Iterator[None]:
 
 
 def check_launch(case: Case) -> Iterator[Finding]:
-    """Launcher, MPI library, Slurm, hosts and cores (collective)."""
+    """Ranks, hosts and cores, as the job sees them (collective)."""
     n_hosts = sum(case.job.all_gather_int(int(case.on_host.is_first)))
-    yield Finding("ranks", f"{case.job.size} on {n_hosts} host{'s' if n_hosts > 1 else ''}")
-    yield Finding("launcher", STARTED.launcher or "none: a single process, started directly")
-    yield Finding("PMI", STARTED.interface or "none")
-    yield Finding("MPI", library_name(MPI.Get_library_version()))
-    slurm_job = read_slurm_job(os.environ)
-    yield Finding(
-        "Slurm",
-        f"job {slurm_job.name}, restarts {slurm_job.n_restarts}"
-        if slurm_job
-        else "none (SLURM_JOB_ID is not set)",
-    )
+    try:
+        if case.config:
+            check_size(case.job.size, case.config.cluster)
+        yield Finding("ranks", f"{case.job.size} on {n_hosts} host{'s' if n_hosts > 1 else ''}")
+    except InputError as error:
+        yield Finding("ranks", str(error), Level.PROBLEM)
     threads = case.config.training.threads if case.config else 1
     yield Finding("cores", f"{STARTED.n_cores} per rank")
     for line in crowded_hosts(case.job, threads):
         yield Finding("cores of hosts", line, Level.WARNING)
 
 
-def check_access(case: Case) -> Iterator[Finding]:
+def check_store(case: Case) -> Iterator[Finding]:
+    """One-sided access between ranks, in which plans are sent (collective)."""
     job, host = case.job, case.on_host.broadcast(case.job.rank)
     try:
         store = MpiPlanStore(job.comm, 1, _PLAN_BYTES, host=host)
@@ -185,56 +183,55 @@ def check_access(case: Case) -> Iterator[Finding]:
     yield Finding("plan store", str(store.progress).removeprefix("plan store: "))
 
 
-def check_software(case: Case) -> Iterator[Finding]:
-    """Versions, and the GPU of this rank; torch may be missing or broken."""
-    yield Finding("dynapipe-hpc", f"{dynapipe_hpc.__version__}, Python {platform.python_version()}")
+def check_devices(case: Case) -> Iterator[Finding]:
+    """GPUs of ranks, and transfers of tensors between them (collective).
+
+    torch may be missing or broken.
+    """
     fault = _fault_of_torch()
-    # All ranks look at devices together, so if one rank cannot, none does.
-    all_have_it = all(case.job.all_gather_int(not fault))
     if fault:
         yield Finding("torch", fault, Level.PROBLEM)
+    # All ranks look at devices together, so if one rank cannot, none does.
+    if not all(case.job.all_gather_int(not fault)):
         return
-    yield Finding("torch", f"{metadata.version('torch')}; for its build and drivers: {_MORE}")
-    if all_have_it:
-        yield from check_devices(case)
-
-
-def check_devices(case: Case) -> Iterator[Finding]:
-    """The GPU of this rank, and whether a run can use it as it should (collective)."""
     import torch
 
-    from dynapipe_hpc.experiment.rank import devices
+    from dynapipe_hpc.experiment.rank.devices import find_device
 
-    if case.config:
+    job, config, on = case.job, case.config, None
+    if config:
         try:
-            devices.find_device(case.job, case.config)
+            on = find_device(job, config)
         except InputError as error:
             yield Finding("GPUs", str(error), Level.PROBLEM)
-            return
-    if not (n_devices := torch.cuda.device_count()):
+    if n_devices := torch.cuda.device_count():
+        # Only this one: asking for another GPU's memory would put a context there, which is
+        # forbidden if a rank uses it exclusively.
+        index = device_index(case.on_host.rank, n_devices)
+        torch.cuda.set_device(index)
+        free_bytes, total_bytes = torch.cuda.mem_get_info(index)
+        sizes = f"{total_bytes / _GB:.1f} GB, {free_bytes / _GB:.1f} GB free"
+        yield Finding(f"GPU {index}", f"{torch.cuda.get_device_name(index)}, {sizes}")
+    elif on or not config:
         yield Finding("GPUs", "none: ranks compute on CPUs")
-        return
-    # Only this one: asking for another GPU's memory would put a context there, which is forbidden
-    # if a rank uses it exclusively.
-    index = device_index(case.on_host.rank, n_devices)
-    torch.cuda.set_device(index)
-    free_bytes, total_bytes = torch.cuda.mem_get_info(index)
-    sizes = f"{total_bytes / _GB:.1f} GB, {free_bytes / _GB:.1f} GB free"
-    yield Finding(f"GPU {index}", f"{torch.cuda.get_device_name(index)}, {sizes}")
-    if case.config and case.config.training.device != "cpu":
-        host = devices.find_host_device(case.config)
-        yield Finding("attention", host.attention)
-        for warning in devices.device_warnings(case.config, host):
-            yield Finding("speed", warning, Level.WARNING)
+    # The configuration may be for another number of ranks, and only some may have found a GPU.
+    can_connect = on is not None and config is not None and job.size == config.cluster.n_ranks
+    if all(job.all_gather_int(can_connect)) and on and config:
+        yield Finding("tensors", _transfer(job, config, on))
 
 
-def circumstances_here(config: ExperimentConfig, n_ranks: int) -> Mapping[str, str]:
-    """Circumstances of a job; without torch, only those that the configuration decides."""
-    if _fault_of_torch():
-        return configured(config)
-    from dynapipe_hpc.experiment.rank.devices import circumstances, find_host_device
+def _transfer(job: Job, config: ExperimentConfig, on: "RankDevice") -> str:
+    """Connects the ranks as a run does, and adds up numbers of all stages (collective)."""
+    import torch
 
-    return circumstances(config, find_host_device(config), n_ranks)
+    from dynapipe_hpc.experiment.rank.channels import connect
+
+    channels = connect(config, {}, job, on)
+    channels.collectives.sum_within_replica(torch.ones(1, device=on.device))
+    channels.close()
+    if on.device.type == "cpu":
+        return "added up over MPI"
+    return "added up over MPI, as ranks share GPUs" if on.is_shared else "added up over NCCL"
 
 
 @cache
@@ -299,40 +296,34 @@ def _shared_memory(case: Case, host: str, n_ranks: int) -> Finding:
 
 
 def check_folder(case: Case) -> Iterator[Finding]:
-    """Writes and renames a file, and looks for it from every rank (collective)."""
+    """Locks a folder as runs do, by renaming, and looks for it from every rank (collective)."""
     folder = case.folder.resolve()
     place = next(each for each in (folder, *folder.parents) if each.exists())
     written = Path()
     if case.job.is_first:
         try:
-            written = _write(place)
-            yield Finding("writing", f"{place}: 1 MiB written and renamed")
+            written = Path(mkdtemp(prefix=".dynapipe-hpc-", dir=place))
+            lock = RunLock(written)
+            lock.acquire()
+            yield Finding("lock", f"{place}: taken by renaming a folder")
         except OSError as error:
             remedy = "name another folder with -o, or change its permissions"
-            yield Finding("writing", f"{place}: {error.strerror}; {remedy}", Level.PROBLEM)
+            yield Finding("lock", f"{place}: {error.strerror}; {remedy}", Level.PROBLEM)
+        except InputError as error:
+            yield Finding("lock", str(error), Level.PROBLEM)
     # Outside of `try`: ranks that make more collective calls than others wait forever.
     written = case.job.broadcast(written)
-    if written != Path() and not (written / "complete").exists():
+    if written != Path() and not (written / LOCK).exists():
         yield Finding(
             f"seen from {platform.node()}",
-            f"the file that the first rank wrote to {place} is not visible here; runs need a file "
+            f"the lock that the first rank wrote to {place} is not visible here; runs need a file "
             "system that all hosts share",
             Level.PROBLEM,
         )
     case.job.barrier()
     if case.job.is_first and written != Path():
+        lock.release()
         shutil.rmtree(written, ignore_errors=True)
-
-
-def _write(place: Path) -> Path:
-    folder = Path(mkdtemp(prefix=".dynapipe-hpc-", dir=place))
-    try:
-        (folder / "beside").write_bytes(_BLOCK)
-        (folder / "beside").replace(folder / "complete")
-    except OSError:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    return folder
 
 
 def check_config(case: Case) -> Iterator[Finding]:
@@ -340,37 +331,14 @@ def check_config(case: Case) -> Iterator[Finding]:
     if not case.job.is_first or case.path is None:
         return
     if case.files is None:
-        yield Finding("file", case.error, Level.PROBLEM)
+        yield Finding("run", case.error, Level.PROBLEM)
         return
-    files, n_ranks = case.files, case.job.size
-    yield Finding("file", f"{case.path}: can be used")
-    results = {name: _checked(name, partial(c, files, n_ranks)) for name, c in RUN_CHECKS.items()}
-    yield from results.values()
-    if not _is_problem(results["costs"]):
-        yield from _circumstances(files, n_ranks)
-    if any(_is_problem(results[name]) for name in ("iterations", "dataset", "evaluation", "costs")):
-        return
-    yield _checked("memory", partial(_check_longest_sample, files.open()))
-
-
-def _circumstances(files: Experiment, n_ranks: int) -> Iterator[Finding]:
     try:
-        warnings = cost_warnings(files, circumstances_here(files.config, n_ranks))
-    except InputError as error:
-        yield Finding("costs", str(error), Level.PROBLEM)
-        return
-    yield from (Finding("predictions", warning, Level.WARNING) for warning in warnings)
-
-
-def _is_problem(finding: Finding) -> bool:
-    return finding.level is Level.PROBLEM
-
-
-def _checked(subject: str, check: Callable[[], str]) -> Finding:
-    try:
-        return Finding(subject, check())
+        check_run(case.files)
+        yield Finding("run", f"{case.path}: can be used")
+        yield Finding("memory", _check_longest_sample(case.files.open()))
     except (InputError, OSError) as error:
-        return Finding(subject, str(error), Level.PROBLEM)
+        yield Finding("run", str(error), Level.PROBLEM)
 
 
 def _check_longest_sample(experiment: Experiment) -> str:
@@ -390,8 +358,8 @@ def _check_longest_sample(experiment: Experiment) -> str:
 
 _SECTIONS: dict[str, Callable[[Case], Iterable[Finding]]] = {
     "launch": check_launch,
-    "one-sided access": check_access,
-    "software": check_software,
+    "one-sided access": check_store,
+    "devices": check_devices,
     "hosts": check_host,
     "run folder": check_folder,
     "configuration": check_config,

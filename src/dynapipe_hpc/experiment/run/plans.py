@@ -25,8 +25,6 @@ from dynapipe_hpc.planner.cost.cost_model import CostModel, FloatArray
 from dynapipe_hpc.planner.cost.pass_times import PassTimes, Timed
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.lower_bound import LongestTrip
-from dynapipe_hpc.store.config import StoreConfig
-from dynapipe_hpc.store.mpi import MpiPlanStore
 from dynapipe_hpc.store.plan_store import PlannerFailedError, PlanStore, PlanStoreTimeoutError
 from dynapipe_hpc.training.token_loader import TokenLoader
 
@@ -388,19 +386,6 @@ class Plans:
         planning_ms, trip = self._planned.pop(iteration, (0.0, None))
         plan = decode(data)
         return TakenPlan(data, plan, samples, waited_ms, plans_ahead, planning_ms, trip)
-
-
-def open_store(job: Job, config: StoreConfig, first_iteration: int) -> MpiPlanStore:
-    """Opens the plan store, and prints who makes progress on it; all ranks together."""
-    store = MpiPlanStore(
-        job.comm,
-        config.look_ahead,
-        config.plan_bytes,
-        first_iteration=first_iteration,
-        progress=config.progress,
-    )
-    job.say(str(store.progress))
-    return store
 
 
 def check_same_plans(job: Job, iteration: int, plans_hash: int) -> None:

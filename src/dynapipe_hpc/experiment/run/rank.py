@@ -54,16 +54,16 @@ class Rank:
         self.channels = connect(config, tied, job, on)
         collectives = self.channels.collectives
         stage_number = config.cluster.stage_of(job.rank)
-        with job.fail_together():  # some layers of a library cannot be trained
-            module = build_module(config, placement, stage_number, collectives, device=on.device)
-        self._collate = module.collate
-        self.loader = self.open_loader(experiment.dataset)
-        shares_state = config.cluster.zero_stage == 1
-        optimizer = Optimizer(
-            module, config.training, collectives, shares_state=shares_state, tied=tied
-        )
-        self.state = TrainingState(module, optimizer, collectives)
+        # Nothing in it is collective. Some layers of a library cannot be trained.
         with job.fail_together():
+            module = build_module(config, placement, stage_number, collectives, device=on.device)
+            self._collate = module.collate
+            self.loader = self.open_loader(experiment.dataset)
+            shares_state = config.cluster.zero_stage == 1
+            optimizer = Optimizer(
+                module, config.training, collectives, shares_state=shares_state, tied=tied
+            )
+            self.state = TrainingState(module, optimizer, collectives)
             reserve_memory(on, config)
         # After the reservation: a stage's account of memory begins when it is made, and its first
         # peak would be the reserved block.

@@ -12,12 +12,7 @@ from statistics import median
 
 from dynapipe_hpc.data.errors import RunError, escaped, warn
 from dynapipe_hpc.experiment.experiment import Experiment
-from dynapipe_hpc.experiment.rank.devices import (
-    HostDevice,
-    RankDevice,
-    find_device,
-    prepare_for_host,
-)
+from dynapipe_hpc.experiment.rank.devices import find_device, prepare_for_host
 from dynapipe_hpc.experiment.run.evaluations import Evaluations, StopAskedError, train_preferences
 from dynapipe_hpc.experiment.run.iteration import (
     IterationResult,
@@ -25,7 +20,7 @@ from dynapipe_hpc.experiment.run.iteration import (
     all_reduce_fields,
 )
 from dynapipe_hpc.experiment.run.open_run import LossHistory, OpenRun, is_complete
-from dynapipe_hpc.experiment.run.plans import OnlineCosts, Plans, open_store
+from dynapipe_hpc.experiment.run.plans import OnlineCosts, Plans
 from dynapipe_hpc.experiment.run.rank import Rank, run_largest_first, runs_largest_first
 from dynapipe_hpc.experiment.run.run_log import RunLog
 from dynapipe_hpc.experiment.run_lock import locked
@@ -33,6 +28,7 @@ from dynapipe_hpc.experiment.watch.rank_status import Phase, Position
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.ranks import JobOutcome
 from dynapipe_hpc.job.slurm import STOPPED, end_stopped
+from dynapipe_hpc.store.mpi import MpiPlanStore
 from dynapipe_hpc.store.plan_store import PlannerFailedError
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder, Description, Facts
@@ -261,40 +257,39 @@ def run_experiment(job: Job, experiment: Experiment, output: Path) -> int:
         if is_complete(run.iterations, run.history):
             job.say(run.describe_complete())
             return 0
-        stop_signal = _run(job, experiment, run, host, device=device)
+        with run.records({"device": host.gpu_name or "cpu", "attention": host.attention}):
+            job.say(f"attention kernels: {host.attention}")
+            for line in experiment.data_lines if job.is_first else ():
+                job.say(line)
+            with Rank(job, experiment, device) as rank:
+                rank.start_at(run.point, run.output)
+                stop_signal = _train(job, experiment, run, rank)
+        if job.is_first:
+            how, message = JobOutcome.COMPLETED, run.describe_end()
+            if stop_signal:
+                how, message = JobOutcome.STOPPED, f"stopped by {Signals(stop_signal).name}"
+            job.ending.record(how, STOPPED if stop_signal else 0, message)
     # The folder is free before Slurm may start the job again.
     return end_stopped(job, stop_signal) if stop_signal else 0
-
-
-def _run(
-    job: Job, experiment: Experiment, run: OpenRun, host: HostDevice, *, device: RankDevice
-) -> int:
-    """Trains in a run folder; returns the signal that stopped the run, or 0."""
-    facts = {"device": host.gpu_name or "cpu", "attention": host.attention}
-    with run.records(facts):
-        job.say(f"attention kernels: {host.attention}")
-        for line in experiment.data_lines if job.is_first else ():
-            job.say(line)
-        with Rank(job, experiment, device) as rank:
-            rank.start_at(run.point, run.output)
-            stop_signal = _train(job, experiment, run, rank)
-    if job.is_first:
-        how, message = JobOutcome.COMPLETED, run.describe_end()
-        if stop_signal:
-            how, message = JobOutcome.STOPPED, f"stopped by {Signals(stop_signal).name}"
-        job.ending.record(how, STOPPED if stop_signal else 0, message)
-    return stop_signal
 
 
 def _train(job: Job, experiment: Experiment, run: OpenRun, rank: Rank) -> int:
     """Plans and executes what is left; returns the signal that stopped the run, or 0."""
     config = experiment.config
+    store = MpiPlanStore(
+        job.comm,
+        config.store.look_ahead,
+        config.store.plan_bytes,
+        first_iteration=run.iterations.start,
+        progress=config.store.progress,
+    )
+    job.say(str(store.progress))
     plans = Plans(
         job,
         experiment,
         run.iterations,
         rank.loader,
-        store=open_store(job, config.store, run.iterations.start),
+        store=store,
         quiet_period=run.quiet_period,
         known_costs=run.point.description.online if run.point else (),
     )

@@ -20,13 +20,12 @@ def start_experiment(job: Job, path: Path, overrides: Sequence[str]) -> Experime
     placement = None
     with job.fail_together():
         config = load_config(path, overrides)
+        check_size(job.size, config.cluster)
         experiment = Experiment(config)
         if job.is_first:
-            check_run(experiment, job.size)
+            check_run(experiment)
             # On the first rank only, as others might round costs differently.
             placement = experiment.placement
-        else:
-            check_size(job.size, config.cluster)
         experiment.open_files()
     if placement := job.broadcast(placement):
         experiment.placement = placement

@@ -3,22 +3,25 @@
 import csv
 import io
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
+from statistics import median
 
+from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import with_tables
+from dynapipe_hpc.job.process import keep_freed_memory
 from dynapipe_hpc.job.ranks import Ranks
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.codec import encode_plans
-from dynapipe_hpc.planner.choose.choice import Choice
+from dynapipe_hpc.planner.choose.choice import Choice, Chooser
 from dynapipe_hpc.planner.config import EVERY_BATCH_RULE, BatchConfig, PlannerConfig
+from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.report.run_folder import write_atomically
 
@@ -91,15 +94,12 @@ def divisions(cluster: Cluster) -> Iterator[Cluster]:
             yield cluster.model_copy(update=layout)
 
 
-def grid(config: ExperimentConfig) -> list[list[Variant]]:
+def grid(config: ExperimentConfig) -> list[Variant]:
     """Every method of the [study] table with every division and setting.
 
     Numbers of replicas, stages and shards are powers of two, and shards are in one node. A baseline
     that is to be tuned is planned with every setting and every single mode of recomputation, each
     for the entire run, as one would start it. Other methods choose both themselves.
-
-    Returns:
-        Groups of variants that differ in setting and mode only, both ascending.
 
     Raises:
         InputError: The number of ranks is no power of two, or a method cannot be configured.
@@ -114,13 +114,11 @@ def grid(config: ExperimentConfig) -> list[list[Variant]]:
             "consists of powers of two; change one of them, or use dynapipe-hpc tune"
         )
     return [
-        [
-            Variant(method.method, planner, cluster)
-            for planner in _settings(method.planner, config.data.max_tokens)
-        ]
+        Variant(method.method, planner, cluster)
         for method in methods_of(config)
         for cluster in divisions(method.cluster)
         if cluster.n_shards <= most_shards
+        for planner in _settings(method.planner, config.data.max_tokens)
     ]
 
 
@@ -144,7 +142,6 @@ class PlannedIteration:
     """Predicted numbers of one iteration by one method: a line of planned.jsonl.
 
     docs/formats.md describes each. Without a plan, `reason` says why, and its numbers are 0.
-    Predictions of variants leave the longest trip 0: it would take a fortieth of planning time.
     """
 
     method: str
@@ -174,29 +171,30 @@ class Planned:
     planning_ms: float
 
 
-def plan_once(planner: Planner, method: str, iteration: int, samples: Sequence[Sample]) -> Planned:
-    """Plans one iteration as a run does, up to the encoded bytes of all plans."""
+def _plan(
+    planner: Planner | str, method: str, iteration: int, samples: Sequence[Sample]
+) -> Planned:
+    """Plans one iteration as a run does, up to the encoded bytes of all plans.
+
+    In place of a planner, there may be the reason why there is none.
+    """
+    reason = planner if isinstance(planner, str) else ""
+    choice: Choice | None = None
     started_s = time.thread_time()
-    result: Choice | str
     try:
-        result = planner.choose(samples)
-        encode_plans(planner.write(iteration, result))
+        if not isinstance(planner, str):
+            choice = planner.choose(samples)
+            encode_plans(planner.write(iteration, choice))
     except InputError as error:
-        result = " ".join(str(error).split())
+        choice, reason = None, str(error)
     planning_ms = 1e3 * (time.thread_time() - started_s)
-    trip_ms = 0.0 if isinstance(result, str) else planner.longest_trip(result, samples).trip_ms
-    record = _record(method, iteration, samples, result)
-    return Planned(replace(record, longest_trip_ms=trip_ms), planning_ms)
-
-
-def _record(
-    method: str, iteration: int, samples: Sequence[Sample], result: Choice | str
-) -> PlannedIteration:
-    best = None if isinstance(result, str) else result.best
+    best, trip_ms = None, 0.0
+    if choice and not isinstance(planner, str):
+        best, trip_ms = choice.best, planner.longest_trip(choice, samples).trip_ms
     pipelines = best.pipelines if best else ()
     microbatches = [m for pipeline in pipelines for m in pipeline.microbatches]
     peaks = (float(pipeline.timeline.peak_bytes.max()) for pipeline in pipelines)
-    return PlannedIteration(
+    record = PlannedIteration(
         method=method,
         iteration=iteration,
         samples=len(samples),
@@ -207,10 +205,11 @@ def _record(
         microbatches=len(microbatches),
         makespan_ms=float(best.makespan_ms) if best else 0.0,
         iteration_ms=float(best.iteration_ms) if best else 0.0,
-        longest_trip_ms=0.0,
+        longest_trip_ms=trip_ms,
         peak_bytes=max(peaks, default=0.0),
-        reason=result if isinstance(result, str) else "",
+        reason=" ".join(reason.split()),
     )
+    return Planned(record, planning_ms)
 
 
 def tokens_per_s(records: Sequence[PlannedIteration]) -> float | None:
@@ -232,23 +231,29 @@ def real_shares(records: Sequence[PlannedIteration]) -> tuple[float, float | Non
     return (inputs + targets) / rows, None
 
 
-class Verdict(StrEnum):
-    """Verdict on a variant; a pruned one was not planned, as others show that it is not fastest."""
-
-    PREDICTION = "prediction"
-    REFUSAL = "refusal"
-    PRUNED = "pruned"
-
-
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A variant, with the layers of its stages and plans of all batches, or the reason why not."""
+    """A variant, with the layers of its stages and its planned iterations."""
 
     variant: Variant
-    verdict: Verdict
-    reason: str = ""
-    layers: tuple[int, ...] = ()
-    records: tuple[PlannedIteration, ...] = ()
+    layers: tuple[int, ...]
+    planned: tuple[Planned, ...]
+
+    @property
+    def records(self) -> list[PlannedIteration]:
+        return [each.record for each in self.planned]
+
+    @property
+    def reason(self) -> str:
+        """Reason why some iteration has no plan; empty if all have one."""
+        failures = [record for record in self.records if record.reason]
+        if not failures:
+            return ""
+        first = failures[0]
+        if len(failures) == len(self.planned):
+            return first.reason
+        n = f"{len(failures):,} of {len(self.planned):,} iterations have no plan"
+        return f"{n}, the first is iteration {first.iteration}: {first.reason}"
 
     @property
     def tokens_per_s(self) -> float:
@@ -256,115 +261,115 @@ class Outcome:
 
     @property
     def iteration_ms(self) -> float:
-        return sum(record.iteration_ms for record in self.records) / len(self.records)
-
-    @property
-    def real_share(self) -> float:
-        real = sum(record.input_tokens + record.target_tokens for record in self.records)
-        return real / sum(record.row_tokens + record.target_row_tokens for record in self.records)
+        return median(record.iteration_ms for record in self.records)
 
 
-def predict(files: Experiment, variants: Iterable[Variant], n_batches: int) -> Iterator[Outcome]:
-    """Plans the first batches of an experiment in every variant.
+Choosers = Mapping[str, Callable[[CostModel, Cluster], Chooser]]
+"""Functions that make the choosers of methods, by the name of the method."""
 
-    In ascending order, a variant may show that a later one, which differs only in a baseline's
-    setting or mode of recomputation, is not the fastest.
+NO_CHOOSERS: Choosers = {}
+
+
+def predict(
+    ranks: Ranks,
+    files: Experiment,
+    variants: Sequence[Variant],
+    n_iterations: int,
+    *,
+    on_share: Callable[[float], None] = lambda _: None,
+    choosers: Choosers = NO_CHOOSERS,
+) -> list[Outcome]:
+    """Plans the first iterations of an experiment in every variant; the ranks share the work.
+
+    Args:
+        ranks: The processes, which call this together.
+        files: Files of the experiment.
+        variants: Variants of the experiment.
+        n_iterations: Number of iterations, from the first.
+        on_share: Callback that takes the finished share of this rank's iterations.
+        choosers: Choosers of methods that no table stands for.
+
+    Returns:
+        Outcomes in the order of `variants` on the first rank, an empty list elsewhere. But for the
+        time of planning they do not depend on the number of ranks.
     """
-    batches = [files.sampler.iteration(k) for k in range(n_batches)]
-    known: list[Outcome] = []
-    for variant in variants:
-        if reason := _why_needless(variant, known):
-            known.append(Outcome(variant, Verdict.PRUNED, reason))
-        else:
-            known.append(_predicted(files, variant, batches))
-        yield known[-1]
+    keep_freed_memory()
+    with ranks.fail_together():
+        _ = files.costs, files.sampler  # if these cannot be used, no variant has a plan
+        mine = range(ranks.rank, len(variants), ranks.size)
+        own_placements = {i: _placement(files, variants[i]) for i in mine}
+    gathered = ranks.gather(own_placements)
+    placements = ranks.broadcast({i: place for each in gathered for i, place in each.items()})
+    # Ranks share variants or, if those are fewer, the iterations of each: a rank prepares few
+    # planners, and many iterations of few methods are shared evenly.
+    by_iteration = [range(k, k + 1) for k in range(n_iterations)]
+    spans = [range(n_iterations)] if len(variants) >= n_iterations else by_iteration
+    planner: Planner | str = ""
+    prepared, own_parts = -1, list[tuple[int, list[Planned]]]()
+    with ranks.fail_together():
+        parts = list(product(range(len(variants)), spans))[ranks.rank :: ranks.size]
+        for i, span in parts:
+            method, batches = variants[i].method, {k: files.sampler.iteration(k) for k in span}
+            if prepared != i:
+                planner, prepared = _planner(files, variants[i], placements[i], choosers), i
+                # The first plan also makes tables of costs, which runs do once.
+                _plan(planner, method, span[0], batches[span[0]])
+            own_parts.append((i, [_plan(planner, method, k, batches[k]) for k in span]))
+            on_share(len(own_parts) / len(parts))
+    gathered_parts = ranks.gather(own_parts)
+    if not ranks.is_first:
+        return []
+    by_variant: list[list[Planned]] = [[] for _ in variants]
+    for i, planned in chain.from_iterable(gathered_parts):
+        by_variant[i] += planned
+    return [
+        Outcome(
+            variant,
+            () if isinstance(placement := placements[i], str) else placement.layers_per_stage,
+            tuple(sorted(by_variant[i], key=lambda each: each.record.iteration)),
+        )
+        for i, variant in enumerate(variants)
+    ]
 
 
-def _why_needless(variant: Variant, known: Sequence[Outcome]) -> str:
-    """Evidence that a variant is not the fastest; empty if there is none.
-
-    In a fixed order of passes the same micro-batches take longer with more recomputation. (Other
-    schedules keep within memory by waiting, which more recomputation may save.) And larger
-    micro-batches keep more in memory.
-    """
-    setting, modes = variant.setting, variant.planner.cost.recompute_modes
-    is_fixed = set(variant.planner.schedule.chosen_rules) == {"1f1b"}
-    for other in known:
-        two = other.variant
-        its_setting, its_modes = two.setting, two.planner.cost.recompute_modes
-        is_alike = (variant.method, variant.cluster) == (two.method, two.cluster)
-        if setting is None or its_setting is None or not is_alike:
-            continue
-        fits = other.verdict is Verdict.PREDICTION and its_setting == setting
-        if fits and is_fixed and its_modes < modes:
-            return f"dominated: the same fits with recompute {its_modes[-1].text}"
-        is_refused = other.verdict is Verdict.REFUSAL
-        if is_refused and its_setting < setting and its_modes == modes:
-            smaller = f"{its_setting:,} instead of {setting:,}"
-            return f"larger: {smaller} cannot run either: {other.reason}"
-    return ""
-
-
-def _predicted(files: Experiment, variant: Variant, batches: Sequence[Sequence[Sample]]) -> Outcome:
+def _placement(files: Experiment, variant: Variant) -> Placement | str:
+    """Layers on the stages of a variant, or the reason why it cannot run."""
     try:
-        of_variant = files.variant(variant.applied_to(files.config))
-        records = [
-            _record(variant.method, k, samples, of_variant.planner.choose(samples))
-            for k, samples in enumerate(batches)
-        ]
+        return files.variant(variant.applied_to(files.config)).placement
     except InputError as error:
-        return Outcome(variant, Verdict.REFUSAL, str(error))
-    layers = of_variant.placement.layers_per_stage
-    return Outcome(variant, Verdict.PREDICTION, "", layers, tuple(records))
+        return str(error)
+
+
+def _planner(
+    files: Experiment, variant: Variant, placement: Placement | str, choosers: Choosers
+) -> Planner | str:
+    """The planner of a variant, or the reason why it cannot run."""
+    if isinstance(placement, str):
+        return placement
+    try:
+        planner = files.variant(variant.applied_to(files.config)).planner_of(placement)
+    except InputError as error:
+        return str(error)
+    if variant.method in choosers:
+        chooser = choosers[variant.method](planner.cost, planner.cluster)
+        return replace(planner, chooser=chooser)
+    return planner
 
 
 COLUMNS = (
     *("method", "replicas", "stages", "shards", "zero_stage", "setting", "recompute"),
-    *("layers_per_stage", "tokens_per_s", "iteration_ms", "real_share", "outcome", "reason"),
+    *("layers_per_stage", "tokens_per_s", "iteration_ms", "real_share", "decoder_share", "reason"),
 )
 
 
-def grid_search(
-    ranks: Ranks,
-    files: Experiment,
-    n_batches: int,
-    on_share: Callable[[float], None] = lambda _: None,
-) -> list[Outcome]:
-    """Plans the first batches at every point of a grid; the ranks share its groups (collective).
-
-    Returns the outcome of every point, in the order of the grid, on the first rank, and an empty
-    list elsewhere. Outcomes do not depend on the number of ranks.
-    """
-    with ranks.fail_together():
-        groups = grid(files.config)
-        mine = list(enumerate(groups))[ranks.rank :: ranks.size]
-        outcomes_by_group: dict[int, list[Outcome]] = {}
-        for index, group in mine:
-            outcomes_by_group[index] = list(predict(files, group, n_batches))
-            on_share(len(outcomes_by_group) / len(mine))
-    of_all = {
-        i: outcomes for each in ranks.gather(outcomes_by_group) for i, outcomes in each.items()
-    }
-    return [outcome for index in sorted(of_all) for outcome in of_all[index]]
-
-
-def predictions(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    results = [each for each in outcomes if each.verdict is Verdict.PREDICTION]
-    return sorted(results, key=lambda each: -each.tokens_per_s)
-
-
 def write_grid(path: Path, outcomes: Sequence[Outcome]) -> None:
-    write_atomically(path, _csv([COLUMNS, *map(_cells, outcomes)]))
-
-
-def _csv(rows: Sequence[Sequence[str | float]]) -> str:
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()
+    csv.writer(text, lineterminator="\n").writerows([COLUMNS, *map(_cells, outcomes)])
+    write_atomically(path, text.getvalue())
 
 
-def _cells(outcome: Outcome) -> tuple[str | float, ...]:
-    variant = outcome.variant
+def _cells(outcome: Outcome) -> tuple[str | float | None, ...]:
+    variant, records = outcome.variant, outcome.records
     cluster = variant.cluster
     columns = (
         variant.method,
@@ -372,11 +377,10 @@ def _cells(outcome: Outcome) -> tuple[str | float, ...]:
         cluster.n_stages,
         cluster.n_shards,
         cluster.zero_stage,
-        variant.setting or "",
+        variant.setting,
         " ".join(mode.text for mode in variant.planner.cost.recompute_modes),
+        " ".join(map(str, outcome.layers)),
     )
-    numbers: tuple[str | float, ...] = ("", "", "")
-    if outcome.records:
-        numbers = (outcome.tokens_per_s, outcome.iteration_ms, outcome.real_share)
-    layers, reason = " ".join(map(str, outcome.layers)), " ".join(outcome.reason.split())
-    return (*columns, layers, *numbers, outcome.verdict, reason)
+    if outcome.reason:
+        return (*columns, None, None, None, None, " ".join(outcome.reason.split()))
+    return (*columns, outcome.tokens_per_s, outcome.iteration_ms, *real_shares(records), None)

@@ -2,7 +2,6 @@
 
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from math import ceil
@@ -151,8 +150,10 @@ def propose(wish: Wish, output: Path) -> Cluster:
         for uncut in _UNCUT[origin is not None]:
             text = _text(wish, dataset, origin, uncut, whole=whole, output=output)
             new.write_text(text(whole, 1), encoding="utf-8")
-            with _named(new, output):
+            try:
                 files = Experiment(load_config(new))
+            except InputError as error:
+                raise InputError(str(error).replace(str(new), str(output))) from None
             check_dataset(files.config, files.origin, dataset)
             times, reasons = _tried(files, whole)
             if times:
@@ -182,14 +183,6 @@ def _tried(files: Experiment, whole: Cluster) -> tuple[list[tuple[Cluster, float
         except InputError as error:
             reasons.append(str(error))
     return times, reasons
-
-
-@contextmanager
-def _named(new: Path, output: Path) -> Iterator[None]:
-    try:
-        yield
-    except InputError as error:
-        raise InputError(str(error).replace(str(new), str(output))) from None
 
 
 def _longest(used: UsedTokens) -> Sample:
