@@ -204,9 +204,8 @@ def inspect(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.planner.cost.table.profile_table import checksum_of, describe_table
 
     stored, path = format_of(arguments.file), arguments.file
-    is_table = stored == profile_file.FORMAT
     verified = ""
-    if is_table:
+    if stored == profile_file.FORMAT:
         table = profile_file.read_table(path)  # compares its checksum
         verified = f"checksum of the costs {checksum_of(table)}"
         say(describe_table(table, path))

@@ -97,7 +97,10 @@ class DatasetFile:
             raise InputError(f"{path}: {problem}; {AGAIN}")
 
     def _load(self, file: h5py.File) -> None:
-        self.header = header = read_header(bytes(_header_of(file)[()]))
+        stored = stored_array(file, "header")
+        if stored.dtype.kind != "S" or stored.shape != ():
+            raise InputError(f"'header' has shape {stored.shape} and type {stored.dtype}")
+        self.header = header = read_header(bytes(stored[()]))
         self.vocab_size, self.eos_id, self.end_ids = (
             header.vocab_size,
             header.eos_id,
@@ -353,13 +356,6 @@ def _problem_of(file: h5py.File) -> str:
     if np.ndim(version) or version != SCHEMA_VERSION:
         return f"has schema version {version}, but this dynapipe-hpc reads {SCHEMA_VERSION}"
     return ""
-
-
-def _header_of(file: h5py.File) -> h5py.Dataset:
-    header = stored_array(file, "header")
-    if header.dtype.kind != "S" or header.shape != ():
-        raise InputError(f"'header' has shape {header.shape} and type {header.dtype}")
-    return header
 
 
 def _array(file: h5py.File, name: str, dtype: np.dtype[Any]) -> h5py.Dataset:
