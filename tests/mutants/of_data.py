@@ -295,7 +295,7 @@ DATA = (
          "a_temperature_flattens_rates_after_the_cap"),
         ("_drawn_before(samples)\n", "None\n", "a batch has a sample twice"),
         ("datasets[: block.starts[-1]]", "datasets", "samples between blocks are lost"),
-        ("self._seed, epoch«, self._dataset→»", "datasets of one size have one order"),
+        ("seed«, dataset=dataset→»)", "datasets of one size have one order"),
         ("            «_keep_apart→str»(", "a sample may end one epoch and begin the next")),
     *of("data/dataset/dataset_file.py", "tests/data/dataset/test_mixture.py",
         ("sample.sample_id - self.starts[index]", "sample.sample_id",
