@@ -132,7 +132,7 @@ DATA = (
          "an answer begins where messages before it are written otherwise"),
         ("start_of_turn(chat, «n_before→len(chat.messages) - 1»)",
          "only the last message of an answer counts"),
-        ("one[:n], one[n:], [], «other→one»[n:])", "the chosen answer is rejected, too")),
+        ("one[n:], task, rejected=«other→one»[n:])", "the chosen answer is rejected, too")),
     *of("data/text/records.py", "tests/data/text/test_messages.py",
         ('(_answer(record, "text"),), «Conversation([]→context_of(record»)',
          "fields beside plain text are taken for a conversation",

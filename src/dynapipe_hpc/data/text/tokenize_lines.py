@@ -24,20 +24,8 @@ from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.record_fields import RecordFormat, kind_of, texts_in
 from dynapipe_hpc.data.text.records import FormatError, check_first_line, sample_of, task_of
 from dynapipe_hpc.data.text.tokenizers import Marked, Tokenizer, encode_answers
-from dynapipe_hpc.data.token_block import TokenBlock
+from dynapipe_hpc.data.token_block import TokenBlock, TokenizedSample
 from dynapipe_hpc.data.trained_tokens import Span
-
-
-class TokenSample(NamedTuple):
-    """Tokens of a sample; the target begins with the last trained turn.
-
-    `rejected`: The rejected answer of a preference pair, whose target is the chosen one.
-    """
-
-    inputs: Sequence[int]
-    targets: Sequence[int]
-    spans: list[Span]  # spans of trained tokens; empty if the target is trained
-    rejected: Sequence[int] = ()
 
 
 def check_special_tokens(conversation: Conversation, tokenizer: Tokenizer) -> None:
@@ -63,7 +51,9 @@ def turn_end_ids(sample: Rendered, tokenizer: Tokenizer) -> set[int]:
     return ids
 
 
-def chat_sample(ids: Sequence[int], spans: Sequence[Span], tokenizer: Tokenizer) -> TokenSample:
+def chat_sample(
+    ids: Sequence[int], spans: Sequence[Span], task: str, tokenizer: Tokenizer
+) -> TokenizedSample:
     """Cuts the tokens of a conversation into input and target."""
     merged: list[Span] = []
     for start, end in spans:
@@ -82,7 +72,7 @@ def chat_sample(ids: Sequence[int], spans: Sequence[Span], tokenizer: Tokenizer)
     if tokenizer.input_end_id is not None:
         inputs.append(tokenizer.input_end_id)
         merged[-1] = (cut + 1, end + 1)
-    return TokenSample(inputs, targets, merged)
+    return TokenizedSample(inputs, targets, task, merged)
 
 
 def render_pair(chats: Sequence[Conversation], template: ChatTemplate) -> list[Rendered]:
@@ -111,15 +101,18 @@ def render_pair(chats: Sequence[Conversation], template: ChatTemplate) -> list[R
 
 
 def pair_sample(
-    chosen: tuple[Sequence[int], int], rejected: tuple[Sequence[int], int], tokenizer: Tokenizer
-) -> TokenSample:
+    chosen: tuple[Sequence[int], int],
+    rejected: tuple[Sequence[int], int],
+    task: str,
+    tokenizer: Tokenizer,
+) -> TokenizedSample:
     """Sample of a preference pair, from both texts' tokens and the index where each answer begins.
 
     The prompt is what both texts begin with, at most up to the first token of an answer.
     """
     (one, cut), (other, other_cut) = chosen, rejected
     n = n_shared(one[:cut], other[:other_cut])
-    sample = TokenSample(one[:n], one[n:], [], other[n:])
+    sample = TokenizedSample(one[:n], one[n:], task, rejected=other[n:])
     if not sample.targets or not sample.rejected or list(one) == list(other):
         raise InputError("the tokens of both answers are the same, or there are none")
     if tokenizer.start_id is None and not sample.inputs:
@@ -190,29 +183,23 @@ def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
             leave_out(number, error)
         except RecursionError:
             leave_out(number, InputError("values are nested too deeply"))
-    samples: list[tuple[str, TokenSample]] = []
+    samples: list[TokenizedSample] = []
     end_ids: set[int] = set()
     n_records = 0
-    has_pairs = recipe.format.has_pairs
     made = _marked([text.content for text in texts], recipe.tokenizer)
     for text, marked in zip(texts, made, strict=True):
         try:
-            text_samples = _samples(marked, recipe, has_pairs=has_pairs)
+            samples += _samples(marked, text.task, recipe)
         except InputError as error:
             leave_out(text.number, error)
             continue
         n_records += 1
-        samples += [(text.task, sample) for sample in text_samples]
         if isinstance(text.content, list):
             for rendered in text.content:
                 end_ids |= turn_end_ids(rendered, recipe.tokenizer)
     bad.sort(key=lambda line: line.number)
     block = TokenBlock.from_samples(
-        [(sample.inputs, sample.targets, task) for task, sample in samples],
-        recipe.tokenizer.vocab_size,
-        [sample.spans for _, sample in samples],
-        end_ids,
-        rejected=[s.rejected for _, s in samples] if has_pairs else None,
+        samples, recipe.tokenizer.vocab_size, end_ids, has_pairs=recipe.format.has_pairs
     )
     return TokenizedLines(block, lines.n_bytes, n_records, tuple(bad))
 
@@ -269,14 +256,14 @@ def _marked(
             yield [next(marked) for _ in each]
 
 
-def _samples(marked: Sequence[Marked], recipe: Recipe, *, has_pairs: bool) -> list[TokenSample]:
+def _samples(marked: Sequence[Marked], task: str, recipe: Recipe) -> list[TokenizedSample]:
     tokenizer = recipe.tokenizer
-    if has_pairs:
+    if recipe.format.has_pairs:
         chosen, rejected = ((ids, start) for ids, [(start, _)] in marked)
-        return [pair_sample(chosen, rejected, tokenizer)]
+        return [pair_sample(chosen, rejected, task, tokenizer)]
     if recipe.template is None:
-        return [TokenSample(ids[:start], ids[start:], []) for ids, [(start, _)] in marked]
-    return [chat_sample(ids, spans, tokenizer) for ids, spans in marked]
+        return [TokenizedSample(ids[:start], ids[start:], task) for ids, [(start, _)] in marked]
+    return [chat_sample(ids, spans, task, tokenizer) for ids, spans in marked]
 
 
 def _parse(line: bytes) -> dict[str, Any]:
