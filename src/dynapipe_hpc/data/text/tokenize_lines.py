@@ -11,6 +11,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain, islice
 from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -151,11 +152,12 @@ class TokenizedLines:
 
 
 class _Text(NamedTuple):
-    """Texts of a line to tokenize: as they are, or as a template wrote them."""
+    """Texts of a line to tokenize: answers with their prompts, or what a template has written."""
 
     number: int
     task: str
-    content: Texts | list[Rendered]
+    answers: Sequence[tuple[str, str]]
+    rendered: Sequence[Rendered]
 
 
 def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
@@ -186,17 +188,15 @@ def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
     samples: list[TokenizedSample] = []
     end_ids: set[int] = set()
     n_records = 0
-    made = _marked([text.content for text in texts], recipe.tokenizer)
-    for text, marked in zip(texts, made, strict=True):
+    for text, marked in zip(texts, _marked(texts, recipe.tokenizer), strict=True):
         try:
             samples += _samples(marked, text.task, recipe)
         except InputError as error:
             leave_out(text.number, error)
             continue
         n_records += 1
-        if isinstance(text.content, list):
-            for rendered in text.content:
-                end_ids |= turn_end_ids(rendered, recipe.tokenizer)
+        for rendered in text.rendered:
+            end_ids |= turn_end_ids(rendered, recipe.tokenizer)
     bad.sort(key=lambda line: line.number)
     block = TokenBlock.from_samples(
         samples, recipe.tokenizer.vocab_size, end_ids, has_pairs=recipe.format.has_pairs
@@ -208,22 +208,19 @@ def _text_of(number: int, record: dict[str, Any], recipe: Recipe) -> _Text:
     content, task = sample_of(record, recipe.format, recipe.fields), task_of(record)
     if recipe.template is not None:
         chats = content.as_conversations() if isinstance(content, Texts) else content
-        return _Text(number, task, _rendered(chats, recipe.template, recipe))
+        return _Text(number, task, [], _rendered(chats, recipe.template, recipe))
     if not isinstance(content, Texts):
         raise InputError("messages need a chat template: preprocess --template FILE")
     if recipe.format is not RecordFormat.TEXT:
         check_no_context(record)
-    return _Text(number, task, content)
+    return _Text(number, task, [(content.prompt, answer) for answer in content.answers], [])
 
 
 def _checked(text: _Text) -> _Text:
     """Refuses texts that have no UTF-8, wherever in a record or a template they come from."""
-    if isinstance(text.content, Texts):
-        texts = text.task, text.content.prompt, *text.content.answers
-    else:
-        texts = text.task, *(rendered.text for rendered in text.content)
+    rendered = (each.text for each in text.rendered)
     try:
-        "".join(texts).encode()
+        "".join(chain([text.task], *text.answers, rendered)).encode()
     except UnicodeEncodeError as error:
         code = ord(error.object[error.start])
         raise InputError(f"a text holds half of a surrogate pair, \\u{code:x}") from None
@@ -241,19 +238,13 @@ def _rendered(
     return turn_samples(chat, template.apply(chat), recipe.turns)
 
 
-def _marked(
-    contents: Sequence[Texts | list[Rendered]], tokenizer: Tokenizer
-) -> Iterator[list[Marked]]:
-    """Tokens of each content, all made at once, with the spans that are trained."""
-    plain = [(each.prompt, a) for each in contents if isinstance(each, Texts) for a in each.answers]
-    rendered = [r for each in contents if isinstance(each, list) for r in each]
-    answers = iter(encode_answers(plain, tokenizer))
+def _marked(texts: Sequence[_Text], tokenizer: Tokenizer) -> Iterator[list[Marked]]:
+    """Tokens of the texts of each line, all made at once, with the spans that are trained."""
+    rendered = [each for text in texts for each in text.rendered]
+    answers = iter(encode_answers([pair for text in texts for pair in text.answers], tokenizer))
     marked = iter(tokenizer.encode_marked([r.text for r in rendered], [r.spans for r in rendered]))
-    for each in contents:
-        if isinstance(each, Texts):
-            yield [next(answers) for _ in each.answers]
-        else:
-            yield [next(marked) for _ in each]
+    for text in texts:
+        yield [*islice(answers, len(text.answers)), *islice(marked, len(text.rendered))]
 
 
 def _samples(marked: Sequence[Marked], task: str, recipe: Recipe) -> list[TokenizedSample]:
