@@ -18,7 +18,7 @@ TokenArray = npt.NDArray[np.unsignedinteger]
 NO_TOKENS: TokenArray = np.empty(0, np.uint16)
 PARTS = ("inputs", "targets", "rejected")
 """Parts of a sample; only preference pairs have rejected answers."""
-LENGTHS = Struct(f"<{len(PARTS)}i")
+_LENGTHS = Struct(f"<{len(PARTS)}i")
 """Number of tokens of each part of a sample, in the bytes that its checksum covers."""
 
 
@@ -49,8 +49,12 @@ def token_type(vocab_size: int) -> np.dtype[np.unsignedinteger]:
     return np.dtype("<u2" if vocab_size <= 2**16 else "<u4")
 
 
-def crc_of(lengths: bytes, spans: bytes, task: bytes, tokens: bytes) -> int:
-    """CRC-32 of a sample: of `LENGTHS`, its spans (int32), its task (UTF-8) and all its tokens."""
+def crc_of(n_tokens: Sequence[int], spans: bytes, task: bytes, tokens: bytes) -> int:
+    """CRC-32 of a sample: of its lengths and spans (int32), its task (UTF-8) and all its tokens.
+
+    `n_tokens`: Number of tokens of its parts; of absent ones, it is 0.
+    """
+    lengths = _LENGTHS.pack(*n_tokens, *[0] * (len(PARTS) - len(n_tokens)))
     return zlib.crc32(tokens, zlib.crc32(task, zlib.crc32(spans, zlib.crc32(lengths))))
 
 
@@ -112,10 +116,9 @@ def _crcs(
     tokens: Sequence[TokenArray],
 ) -> Iterator[int]:
     """`crc_of` every sample."""
-    absent = [0] * (len(PARTS) - len(tokens))
     ends = np.cumsum(lengths, axis=0, dtype=np.int64)
     for i, (task, of_parts) in enumerate(zip(tasks, lengths.tolist(), strict=True)):
         bounds = spans.bounds[spans.offsets[i] : spans.offsets[i + 1]].tobytes()
         parts = zip(tokens, of_parts, ends[i].tolist(), strict=True)
         content = b"".join(part[end - n : end].tobytes() for part, n, end in parts)
-        yield crc_of(LENGTHS.pack(*of_parts, *absent), bounds, task, content)
+        yield crc_of(of_parts, bounds, task, content)

@@ -25,7 +25,6 @@ from dynapipe_hpc.data.input_file import open_input, why_unreadable
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.data.stored_file import attributes_of, stored_array, stored_in
 from dynapipe_hpc.data.token_block import (
-    LENGTHS,
     NO_TOKENS,
     PARTS,
     SampleTokens,
@@ -123,7 +122,6 @@ class DatasetFile:
         bounds_of_spans = np.column_stack([each[...] for each in bounds])
         self.spans = Spans(self._offsets[:, -1], bounds_of_spans)
         self._type = tokens[0].dtype
-        self._absent = [0] * (len(PARTS) - len(tokens))
         self._tasks = [task.encode() for task in self.task_names]
         self._check_samples()
 
@@ -258,7 +256,7 @@ class DatasetFile:
         lengths = [end - start for start, end in zip(starts, ends, strict=True)]
         content = self._read(sample_id, starts, lengths)
         crc = crc_of(
-            LENGTHS.pack(*lengths, *self._absent),
+            lengths,
             self.spans.bounds[span:end_of_spans].tobytes() if span < end_of_spans else b"",
             self._tasks[self.task_ids[sample_id]],
             content,
