@@ -16,7 +16,7 @@ from dynapipe_hpc.data.dataset.dataset_header import DatasetHeader
 from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter
 from dynapipe_hpc.data.dataset.long_samples import used_of
 from dynapipe_hpc.data.dataset.sampler import EpochBatches, TokenBudgetSampler
-from dynapipe_hpc.data.token_block import TokenBlock
+from dynapipe_hpc.data.token_block import TokenBlock, TokenizedSample
 from dynapipe_hpc.data.trained_tokens import Span
 
 Tokenized = tuple[Sequence[int], Sequence[int], str]
@@ -45,7 +45,9 @@ def write_samples(
 ) -> Path:
     """Writes (input tokens, target tokens, task) triples, and spans of each, as a dataset."""
     with DatasetWriter.create(path, header(vocab_size, has_start=has_start)) as writer:
-        writer.append(TokenBlock.from_samples(samples, vocab_size, spans))
+        marked = zip(samples, spans or [()] * len(samples), strict=True)
+        made = [TokenizedSample(*sample, marks) for sample, marks in marked]
+        writer.append(TokenBlock.from_samples(made, vocab_size))
     return path
 
 
@@ -108,11 +110,9 @@ PAIRS = [
 def write_pairs(path: Path, pairs: Sequence[TokenPair] = PAIRS, vocab_size: int = 10) -> Path:
     of_pairs = replace(header(vocab_size), has_pairs=True)
     with DatasetWriter.create(path, of_pairs) as writer:
-        writer.append(
-            TokenBlock.from_samples(
-                [(pair.prompt, pair.chosen, pair.task) for pair in pairs],
-                vocab_size,
-                rejected=[pair.rejected for pair in pairs],
-            )
-        )
+        samples = [
+            TokenizedSample(pair.prompt, pair.chosen, pair.task, rejected=pair.rejected)
+            for pair in pairs
+        ]
+        writer.append(TokenBlock.from_samples(samples, vocab_size, has_pairs=True))
     return path

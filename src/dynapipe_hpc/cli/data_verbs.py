@@ -7,7 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from dynapipe_hpc.cli.verb import FORCE, is_started_alone, number, option, output, say, switch, verb
+from dynapipe_hpc.cli.verb import FORCE, number, open_ranks, option, output, say, switch, verb
 from dynapipe_hpc.data.atomic_write import check_output
 from dynapipe_hpc.data.errors import InputError, printable
 from dynapipe_hpc.data.text.record_fields import RecordFormat
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from dynapipe_hpc.data.text.preprocess import PreprocessTotals
     from dynapipe_hpc.data.text.recipe import Recipe
     from dynapipe_hpc.data.text.tokenizers import Tokenizer
-    from dynapipe_hpc.job.job import Job
 
 
 @verb(
@@ -83,41 +82,33 @@ if TYPE_CHECKING:
     ),
 )
 def preprocess(arguments: argparse.Namespace) -> int:
-    if not is_started_alone():
-        from dynapipe_hpc.job.job import open_job
-
-        with open_job() as job:
-            return _preprocess(arguments, job)
-    # Batch systems send SIGTERM before they kill; unwinding leaves no partial file.
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    return _preprocess(arguments, None)
-
-
-def _preprocess(arguments: argparse.Namespace, job: "Job | None") -> int:
     from dynapipe_hpc.cli.progress import share_progress
     from dynapipe_hpc.data.text import preprocess as alone
+    from dynapipe_hpc.job.ranks import Alone
 
-    start_s = time.perf_counter()
     options = alone.PreprocessOptions(arguments.skip_bad, arguments.force, arguments.workers)
     sources, output = arguments.sources, arguments.output
-    with share_progress("preprocess", shown=job is None or job.is_first) as show:
+    with open_ranks() as ranks, share_progress("preprocess", shown=ranks.is_first) as show:
+        start_s = time.perf_counter()
 
         def on_progress(share: float | None, done: "PreprocessTotals") -> None:
             rate = done.n_tokens / (time.perf_counter() - start_s)
             show(share, f"{done.n_tokens:,} tokens, {rate:,.0f} tokens/s")
 
-        if job is None:
+        if isinstance(ranks, Alone):
+            # Batch systems send SIGTERM before they kill; unwinding leaves no partial file.
+            signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
             recipe = _load_recipe(arguments)
             totals = alone.preprocess(sources, output, recipe, options, on_progress=on_progress)
         else:
             from dynapipe_hpc.experiment.preprocess_job import preprocess_together
 
             # On one rank: the library that reads a tokenizer takes memory.
-            recipe = job.on_first(lambda: _load_recipe(arguments))
+            recipe = ranks.on_first(lambda: _load_recipe(arguments))
             totals = preprocess_together(
-                job, sources, output, recipe, options=options, on_progress=on_progress
+                ranks, sources, output, recipe, options=options, on_progress=on_progress
             )
-    if job is None or job.is_first:
+    if ranks.is_first:
         _tell(output, recipe.tokenizer, totals, start_s)
     return 0
 
@@ -213,9 +204,8 @@ def inspect(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.planner.cost.table.profile_table import checksum_of, describe_table
 
     stored, path = format_of(arguments.file), arguments.file
-    is_table = stored == profile_file.FORMAT
     verified = ""
-    if is_table:
+    if stored == profile_file.FORMAT:
         table = profile_file.read_table(path)  # compares its checksum
         verified = f"checksum of the costs {checksum_of(table)}"
         say(describe_table(table, path))

@@ -103,15 +103,11 @@ def say(text: str | Iterable[str]) -> None:
         print(escaped(line))
 
 
-def is_started_alone() -> bool:
-    started = read_started(os.environ, n_usable_cores=1)
-    return started.launcher is None and started.interface is None
-
-
 @contextmanager
 def open_ranks() -> "Iterator[Ranks]":
     """The ranks that a launcher started; a single process needs no MPI (login nodes lack it)."""
-    if is_started_alone():
+    started = read_started(os.environ, n_usable_cores=1)
+    if started.launcher is None and started.interface is None:
         from dynapipe_hpc.job.ranks import Alone
 
         yield Alone()

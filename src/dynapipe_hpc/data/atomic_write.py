@@ -2,12 +2,11 @@
 
 import errno
 import os
-import re
 import shutil
-import stat
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from glob import escape
 from pathlib import Path
 
 from dynapipe_hpc.data.errors import InputError, RunError
@@ -72,14 +71,11 @@ def remove_left_over(path: Path) -> None:
     A file's name does not tell whether its writer lives: on this host, another one, in a container.
     A file counts as left if nobody has written to it for a day, which is more than clocks differ.
     """
-    pattern = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{16}}\.partial")
     with writing(path):
-        paths = [each for each in path.parent.iterdir() if pattern.fullmatch(each.name)]
         oldest_s = time.time() - LEFT_AFTER_S
-        for each in paths:
+        for each in unfinished(path.parent, escape(path.name)):
             with suppress(FileNotFoundError):
-                status = each.lstat()
-                if stat.S_ISREG(status.st_mode) and status.st_mtime < oldest_s:
+                if each.lstat().st_mtime < oldest_s:
                     each.unlink()
 
 
@@ -96,9 +92,9 @@ def remove_unfinished(folder: Path, *names: str) -> None:
 
 
 def unfinished(folder: Path, *names: str) -> list[Path]:
-    """Regular files that `remove_unfinished` removes."""
+    """Temporary files in a folder of files that have these names, or match these patterns."""
     paths = (path for n in names for path in folder.glob(f".{n}.{'[0-9a-f]' * 16}.partial"))
-    return [path for path in paths if stat.S_ISREG(path.lstat().st_mode)]
+    return [path for path in paths if path.is_file() and not path.is_symlink()]
 
 
 def sync_folder(path: Path) -> None:
@@ -131,7 +127,7 @@ def check_replaceable(path: Path) -> None:
     """Checks, before the work starts, that a file can be written or replaced."""
     if len(os.fsencode(path.name)) > MAX_NAME_BYTES:
         raise InputError(f"{path}: its name exceeds {MAX_NAME_BYTES} bytes; choose a shorter one")
-    if not _is_folder(path.parent):
+    if not os.path.isdir(path.parent):  # noqa: PTH112 - Path.is_dir fails on long names
         raise InputError(f"{path}: its folder '{path.parent}' does not exist; create it first")
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise InputError(f"{path}: its folder '{path.parent}' is not writable; choose another")
@@ -139,13 +135,6 @@ def check_replaceable(path: Path) -> None:
         raise InputError(f"{path}: is a folder; name a file in it")
     if path.exists() and not path.is_file():
         raise InputError(f"{path}: is not a regular file; name another output")
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except OSError:  # a name that is too long
-        return False
 
 
 def check_output(path: Path, inputs: Sequence[Path], force: bool) -> None:

@@ -18,7 +18,7 @@ TokenArray = npt.NDArray[np.unsignedinteger]
 NO_TOKENS: TokenArray = np.empty(0, np.uint16)
 PARTS = ("inputs", "targets", "rejected")
 """Parts of a sample; only preference pairs have rejected answers."""
-LENGTHS = Struct(f"<{len(PARTS)}i")
+_LENGTHS = Struct(f"<{len(PARTS)}i")
 """Number of tokens of each part of a sample, in the bytes that its checksum covers."""
 
 
@@ -31,13 +31,30 @@ class SampleTokens(NamedTuple):
     start: int
 
 
+class TokenizedSample(NamedTuple):
+    """Tokens of a sample and its task; of a conversation, the target begins with the last turn.
+
+    `rejected`: The rejected answer of a preference pair, whose target is the chosen one.
+    """
+
+    inputs: Sequence[int]
+    targets: Sequence[int]
+    task: str
+    spans: Sequence[Span] = ()  # spans of trained tokens; empty if the target is trained
+    rejected: Sequence[int] = ()
+
+
 def token_type(vocab_size: int) -> np.dtype[np.unsignedinteger]:
     """The smallest unsigned type (uint16 or uint32) that holds every token id."""
     return np.dtype("<u2" if vocab_size <= 2**16 else "<u4")
 
 
-def crc_of(lengths: bytes, spans: bytes, task: bytes, tokens: bytes) -> int:
-    """CRC-32 of a sample: of `LENGTHS`, its spans (int32), its task (UTF-8) and all its tokens."""
+def crc_of(n_tokens: Sequence[int], spans: bytes, task: bytes, tokens: bytes) -> int:
+    """CRC-32 of a sample: of its lengths and spans (int32), its task (UTF-8) and all its tokens.
+
+    `n_tokens`: Number of tokens of its parts; of absent ones, it is 0.
+    """
+    lengths = _LENGTHS.pack(*n_tokens, *[0] * (len(PARTS) - len(n_tokens)))
     return zlib.crc32(tokens, zlib.crc32(task, zlib.crc32(spans, zlib.crc32(lengths))))
 
 
@@ -64,29 +81,23 @@ class TokenBlock:
     @classmethod
     def from_samples(
         cls,
-        samples: Sequence[tuple[Sequence[int], Sequence[int], str]],
+        samples: Sequence[TokenizedSample],
         vocab_size: int,
-        spans: Sequence[Sequence[Span]] = (),
         turn_end_ids: AbstractSet[int] = frozenset(),
         *,
-        rejected: Sequence[Sequence[int]] | None = None,
+        has_pairs: bool = False,
     ) -> Self:
-        """Makes a block of (input tokens, target tokens, task) triples.
-
-        `spans`: Spans of trained tokens of every sample; empty if all train their targets.
-        `rejected`: Tokens of the rejected answer of every sample, if they are preference pairs.
-        """
-        parts = [[inputs for inputs, _, _ in samples], [targets for _, targets, _ in samples]]
-        if rejected is not None:
-            parts.append(list(rejected))
+        parts = [[sample.inputs for sample in samples], [sample.targets for sample in samples]]
+        if has_pairs:
+            parts.append([sample.rejected for sample in samples])
         lengths = np.array([[*map(len, part)] for part in parts], np.int32).T
         dtype = token_type(vocab_size)
         tokens: tuple[TokenArray, ...] = tuple(
             np.fromiter(chain.from_iterable(part), dtype) for part in parts
         )
         # HDF5 has no text that is not UTF-8.
-        tasks = [task.encode(errors="backslashreplace") for *_, task in samples]
-        of_samples = Spans.from_samples(spans or [()] * len(samples))
+        tasks = [sample.task.encode(errors="backslashreplace") for sample in samples]
+        of_samples = Spans.from_samples([sample.spans for sample in samples])
         crcs = _crcs(lengths, of_samples, tasks, tokens)
         return cls(
             tokens,
@@ -105,10 +116,9 @@ def _crcs(
     tokens: Sequence[TokenArray],
 ) -> Iterator[int]:
     """`crc_of` every sample."""
-    absent = [0] * (len(PARTS) - len(tokens))
     ends = np.cumsum(lengths, axis=0, dtype=np.int64)
     for i, (task, of_parts) in enumerate(zip(tasks, lengths.tolist(), strict=True)):
         bounds = spans.bounds[spans.offsets[i] : spans.offsets[i + 1]].tobytes()
         parts = zip(tokens, of_parts, ends[i].tolist(), strict=True)
         content = b"".join(part[end - n : end].tobytes() for part, n, end in parts)
-        yield crc_of(LENGTHS.pack(*of_parts, *absent), bounds, task, content)
+        yield crc_of(of_parts, bounds, task, content)

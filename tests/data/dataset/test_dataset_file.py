@@ -5,6 +5,7 @@ import os
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from dynapipe_hpc.data.dataset.dataset_file import DamagedSampleError, DatasetFi
 from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter, creating
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.data.token_block import TokenBlock
+from dynapipe_hpc.data.token_block import TokenBlock, TokenizedSample
 
 SPANS = [[(0, 2), (3, 5)], [], [(1, 3)]]
 Change = Callable[[Path], object]
@@ -53,7 +54,7 @@ def test_what_was_written_is_read(
     folder = tmp_path_factory.mktemp("dataset")
     with DatasetWriter.create(folder / "x.h5", header()) as writer:
         for block in blocks:
-            writer.append(TokenBlock.from_samples(block, 10))
+            writer.append(TokenBlock.from_samples(list(starmap(TokenizedSample, block)), 10))
     written = [sample for block in blocks for sample in block]
     assert samples_of(folder / "x.h5") == written
     verify_dataset(folder / "x.h5")

@@ -1,6 +1,7 @@
 """Several datasets as one: joined, and mixed by rates."""
 
 from dataclasses import replace
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from dynapipe_hpc.data.dataset.mixture import Mixture, MixtureBatches
 from dynapipe_hpc.data.dataset.sampler import TokenBudgetSampler
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.data.token_block import TokenBlock
+from dynapipe_hpc.data.token_block import TokenBlock, TokenizedSample
 
 SIZES = st.lists(st.integers(1, 40), min_size=2, max_size=5)
 EPOCHS = st.none() | st.integers(1, 4)
@@ -191,7 +192,7 @@ def test_tokens_of_another_tokenizer_are_refused(
 ) -> None:
     one, two = write_samples(tmp_path / "one.h5"), tmp_path / "two.h5"
     with DatasetWriter.create(two, replace(header(), **change)) as writer:
-        writer.append(TokenBlock.from_samples(SAMPLES, 10))
+        writer.append(TokenBlock.from_samples(list(starmap(TokenizedSample, SAMPLES)), 10))
     with pytest.raises(InputError, match=told):
         JoinedDatasets({"one": DatasetFile(one), "two": DatasetFile(two)})
 

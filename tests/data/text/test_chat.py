@@ -280,14 +280,14 @@ def test_a_message_may_be_nested_as_deeply_as_json(tmp_path: Path) -> None:
 
 def test_a_turn_without_tokens_is_left_out() -> None:
     tokenizer = Tokenizer()
-    made = chat_sample(list(b"abcdef"), [(1, 3), (0, 0), (4, 6)], tokenizer)
+    made = chat_sample(list(b"abcdef"), [(1, 3), (0, 0), (4, 6)], "", tokenizer)
     assert (made.inputs, made.targets, made.spans) == ([*b"abcd"], [*b"ef"], [(1, 3), (4, 6)])
-    made = chat_sample(list(b"abcdef"), [(1, 3), (0, 0)], tokenizer)
+    made = chat_sample(list(b"abcdef"), [(1, 3), (0, 0)], "", tokenizer)
     assert (made.inputs, made.targets, made.spans) == ([*b"a"], [*b"bcdef"], [(1, 3)])
 
 
 def test_a_token_of_two_turns_is_of_both() -> None:
-    made = chat_sample(list(b"abcdef"), [(1, 3), (2, 5)], Tokenizer())
+    made = chat_sample(list(b"abcdef"), [(1, 3), (2, 5)], "", Tokenizer())
     assert (made.inputs, made.targets, made.spans) == ([*b"a"], [*b"bcdef"], [(1, 5)])
 
 

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
+from itertools import starmap
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from dynapipe_hpc.data.text.record_fields import RecordFormat
 from dynapipe_hpc.data.text.show_dataset import describe_dataset, show_samples
 from dynapipe_hpc.data.text.tokenizer_files import read_tokenizer
 from dynapipe_hpc.data.text.tokenizers import Tokenizer, load_tokenizer
-from dynapipe_hpc.data.token_block import TokenBlock
+from dynapipe_hpc.data.token_block import TokenBlock, TokenizedSample
 
 DROPS_REASONING = """\
 {%- set last = namespace(user=-1) %}
@@ -251,7 +252,8 @@ def test_an_end_that_is_not_trained_is_not_recorded(tmp_path: Path) -> None:
 def with_ends(path: Path, *ids: int) -> Path:
     with DatasetWriter.create(path, header()) as writer:
         for token_id in ids:
-            writer.append(TokenBlock.from_samples(SAMPLES, 10, turn_end_ids={token_id}))
+            samples = list(starmap(TokenizedSample, SAMPLES))
+            writer.append(TokenBlock.from_samples(samples, 10, turn_end_ids={token_id}))
     return path
 
 

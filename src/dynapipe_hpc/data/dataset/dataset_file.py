@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 from weakref import finalize
 
@@ -26,7 +25,6 @@ from dynapipe_hpc.data.input_file import open_input, why_unreadable
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.data.stored_file import attributes_of, stored_array, stored_in
 from dynapipe_hpc.data.token_block import (
-    LENGTHS,
     NO_TOKENS,
     PARTS,
     SampleTokens,
@@ -97,7 +95,10 @@ class DatasetFile:
             raise InputError(f"{path}: {problem}; {AGAIN}")
 
     def _load(self, file: h5py.File) -> None:
-        self.header = header = read_header(bytes(_header_of(file)[()]))
+        stored = stored_array(file, "header")
+        if stored.dtype.kind != "S" or stored.shape != ():
+            raise InputError(f"'header' has shape {stored.shape} and type {stored.dtype}")
+        self.header = header = read_header(bytes(stored[()]))
         self.vocab_size, self.eos_id, self.end_ids = (
             header.vocab_size,
             header.eos_id,
@@ -121,7 +122,6 @@ class DatasetFile:
         bounds_of_spans = np.column_stack([each[...] for each in bounds])
         self.spans = Spans(self._offsets[:, -1], bounds_of_spans)
         self._type = tokens[0].dtype
-        self._absent = [0] * (len(PARTS) - len(tokens))
         self._tasks = [task.encode() for task in self.task_names]
         self._check_samples()
 
@@ -162,12 +162,7 @@ class DatasetFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -261,7 +256,7 @@ class DatasetFile:
         lengths = [end - start for start, end in zip(starts, ends, strict=True)]
         content = self._read(sample_id, starts, lengths)
         crc = crc_of(
-            LENGTHS.pack(*lengths, *self._absent),
+            lengths,
             self.spans.bounds[span:end_of_spans].tobytes() if span < end_of_spans else b"",
             self._tasks[self.task_ids[sample_id]],
             content,
@@ -353,13 +348,6 @@ def _problem_of(file: h5py.File) -> str:
     if np.ndim(version) or version != SCHEMA_VERSION:
         return f"has schema version {version}, but this dynapipe-hpc reads {SCHEMA_VERSION}"
     return ""
-
-
-def _header_of(file: h5py.File) -> h5py.Dataset:
-    header = stored_array(file, "header")
-    if header.dtype.kind != "S" or header.shape != ():
-        raise InputError(f"'header' has shape {header.shape} and type {header.dtype}")
-    return header
 
 
 def _array(file: h5py.File, name: str, dtype: np.dtype[Any]) -> h5py.Dataset:

@@ -2,13 +2,10 @@
 
 import json
 from dataclasses import asdict, dataclass
-from functools import cache
-from typing import TYPE_CHECKING
+
+from pydantic import TypeAdapter, ValidationError
 
 from dynapipe_hpc.data.errors import InputError, quoted
-
-if TYPE_CHECKING:  # a writer does without it
-    from pydantic import TypeAdapter
 
 FORMAT = "dynapipe-hpc dataset"
 SCHEMA_VERSION = 5
@@ -78,19 +75,10 @@ def _text(value: object) -> object:
     return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
 
 
-@cache
-def _json() -> "TypeAdapter[DatasetHeader]":
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(DatasetHeader)
-
-
 def read_header(content: bytes) -> DatasetHeader:
     """Reads and checks what `write_header` wrote."""
-    from pydantic import ValidationError
-
     try:
-        header = _json().validate_json(content, strict=True)
+        header = TypeAdapter(DatasetHeader).validate_json(content, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, ("header", *first["loc"])))

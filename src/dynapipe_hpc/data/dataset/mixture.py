@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Self
 
 import numpy as np
@@ -209,7 +209,8 @@ class Visits:
 
     def __init__(self, kept: Tokens, seed: int, dataset: int) -> None:
         """Takes the ids of the usable samples, at least one, and the index of the dataset."""
-        self._kept, self._seed, self._dataset = kept, seed, dataset
+        self._kept = kept
+        self._random = partial(random_order, len(kept), seed, dataset=dataset)
         self._order = lru_cache(maxsize=2)(self._new_order)
 
     def samples(self, first: int, n_visits: int) -> Tokens:
@@ -226,9 +227,6 @@ class Visits:
         if epoch:
             _keep_apart(self._random(epoch - 1), order)
         return order
-
-    def _random(self, epoch: int) -> Tokens:
-        return random_order(len(self._kept), self._seed, epoch, self._dataset)
 
 
 def _keep_apart(previous: Tokens, order: Tokens) -> None:

@@ -7,8 +7,6 @@ from typing import Any, NamedTuple, Self
 
 import jinja2
 from jinja2 import nodes
-from jinja2.ext import Extension, loopcontrols
-from jinja2.parser import Parser
 
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.extras import optional_packages
@@ -17,23 +15,10 @@ from dynapipe_hpc.data.text.messages import ASSISTANT, REASONING, Arguments, Fie
 from dynapipe_hpc.data.trained_tokens import Span
 
 
-class _Generation(Extension):
-    """The block `{% generation %}` around what the assistant writes, for parsing only."""
-
-    tags = {"generation"}  # noqa: RUF012 (as the library declares it)
-
-    def parse(self, parser: Parser) -> nodes.Node:
-        """Parses it into a block that only `check_template` looks for."""
-        line = next(parser.stream).lineno
-        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        return nodes.CallBlock(nodes.Name("generation", "load"), [], [], body).set_lineno(line)
-
-
 def check_template(name: str, source: str) -> None:
     """Refuses what is not a template, and templates whose marks `transformers` would misplace."""
-    environment = jinja2.Environment(extensions=[_Generation, loopcontrols])  # noqa: S701 (no HTML)
     try:
-        tree = environment.parse(source)
+        tree = _compiled(source).environment.parse(source)
     except jinja2.TemplateError as error:
         raise InputError(f"{name}: not a chat template: {error}") from None
     for outer in tree.find_all(_JOINED):
@@ -54,7 +39,10 @@ _JOINED = (
 
 
 def _is_mark(node: nodes.Node) -> bool:
-    return isinstance(node, nodes.CallBlock) and getattr(node.call, "name", "") == "generation"
+    """Whether a node is a `{% generation %}` block, the only one that an extension makes."""
+    return isinstance(node, nodes.CallBlock) and isinstance(
+        node.call.node, nodes.ExtensionAttribute
+    )
 
 
 DEFAULT, TOOL_USE = "default", "tool_use"

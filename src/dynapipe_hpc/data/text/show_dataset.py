@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import groupby, islice
+from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.errors import InputError, escaped
-from dynapipe_hpc.data.token_block import TokenArray
 
 if TYPE_CHECKING:  # a library that the summary does without
     from dynapipe_hpc.data.text.tokenizer_files import TokenizerFiles
 
 _BYTES = "bytes"
-_USES = ("read", "trained", "chosen", "rejected")
+_READ, _TRAINED, _CHOSEN, _REJECTED = "read", "trained", "chosen", "rejected"
 """Uses of tokens: only read, or trained; in a preference pair, trained as either answer."""
-_READ, _TRAINED, _CHOSEN, _REJECTED = range(len(_USES))
 
 
 def show_samples(path: Path, n_samples: int, tokenizer: TokenizerFiles | None) -> str:
@@ -34,48 +32,35 @@ def show_samples(path: Path, n_samples: int, tokenizer: TokenizerFiles | None) -
     """
     with DatasetFile(path) as dataset:
         _check_tokenizer(dataset, tokenizer)
-        samples = islice(_samples(dataset), n_samples)
         return "\n".join(
             line
-            for number, sample in enumerate(samples)
-            for line in _lines(number, sample, dataset, tokenizer)
+            for sample_id in range(min(n_samples, dataset.n_samples))
+            for line in _lines(sample_id, dataset, tokenizer)
         )
 
 
-class _Shown(NamedTuple):
-    """A sample to show: its tokens, what becomes of each (by index in `_USES`), and its task."""
-
-    tokens: TokenArray
-    uses: npt.NDArray[np.int64]
-    task: str
-
-
-def _lines(
-    number: int, sample: _Shown, dataset: DatasetFile, tokenizer: TokenizerFiles | None
-) -> Iterator[str]:
-    tokens, uses, task = sample
-    counts = f"{len(tokens):,} tokens, {np.count_nonzero(uses):,} of them trained"
-    yield f"sample {number:,} of task {escaped(task, keep='')}: {counts}"
-    width = max(len(_USES[use]) for use in set(uses.tolist()) | {_TRAINED})
-    for use, group in groupby(zip(uses.tolist(), tokens.tolist(), strict=True), itemgetter(0)):
+def _lines(sample_id: int, dataset: DatasetFile, tokenizer: TokenizerFiles | None) -> Iterator[str]:
+    uses = _uses_of(sample_id, dataset)
+    task = escaped(dataset.task_names[dataset.task_ids[sample_id]], keep="")
+    counts = f"{len(uses):,} tokens, {len(uses) - uses.count(_READ):,} of them trained"
+    yield f"sample {sample_id:,} of task {task}: {counts}"
+    width = max(map(len, {*uses, _TRAINED}))
+    tokens = (token for part in dataset.parts(sample_id) for token in part.tolist())
+    for use, group in groupby(zip(uses, tokens, strict=True), itemgetter(0)):
         text = _text([token for _, token in group], dataset, tokenizer)
-        yield f"  {_USES[use]:{width}}  {escaped(text, keep='')}"
+        yield f"  {use:{width}}  {escaped(text, keep='')}"
 
 
-def _samples(dataset: DatasetFile) -> Iterator[_Shown]:
-    starts_itself = dataset.start_id is None
-    for i, task_id in enumerate(dataset.task_ids.tolist()):
-        parts = dataset.parts(i)
-        inputs, targets, *rejected = map(len, parts)
-        uses = np.full(sum(map(len, parts)), _READ)
-        for start, end in dataset.spans.of_sample(i) or [(inputs, inputs + targets)]:
-            uses[start:end] = _TRAINED
-        if starts_itself:  # nothing predicts the first token
-            uses[0] = _READ
-        if rejected:
-            uses[uses == _TRAINED] = _CHOSEN
-            uses[inputs + targets :] = _REJECTED
-        yield _Shown(np.concatenate(parts), uses, dataset.task_names[task_id])
+def _uses_of(sample_id: int, dataset: DatasetFile) -> list[str]:
+    """The use of each token of a sample."""
+    inputs, targets, *rejected = map(len, dataset.parts(sample_id))
+    answer = _CHOSEN if rejected else _TRAINED
+    uses = [_READ] * (inputs + targets)
+    for start, end in dataset.spans.of_sample(sample_id) or [(inputs, inputs + targets)]:
+        uses[start:end] = [answer] * (end - start)
+    if dataset.start_id is None:  # nothing predicts the first token
+        uses[0] = _READ
+    return uses + [_REJECTED] * sum(rejected)
 
 
 def _text(tokens: list[int], dataset: DatasetFile, tokenizer: TokenizerFiles | None) -> str:

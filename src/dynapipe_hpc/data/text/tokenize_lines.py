@@ -11,6 +11,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain, islice
 from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,20 +25,8 @@ from dynapipe_hpc.data.text.recipe import Recipe
 from dynapipe_hpc.data.text.record_fields import RecordFormat, kind_of, texts_in
 from dynapipe_hpc.data.text.records import FormatError, check_first_line, sample_of, task_of
 from dynapipe_hpc.data.text.tokenizers import Marked, Tokenizer, encode_answers
-from dynapipe_hpc.data.token_block import TokenBlock
+from dynapipe_hpc.data.token_block import TokenBlock, TokenizedSample
 from dynapipe_hpc.data.trained_tokens import Span
-
-
-class TokenSample(NamedTuple):
-    """Tokens of a sample; the target begins with the last trained turn.
-
-    `rejected`: The rejected answer of a preference pair, whose target is the chosen one.
-    """
-
-    inputs: Sequence[int]
-    targets: Sequence[int]
-    spans: list[Span]  # spans of trained tokens; empty if the target is trained
-    rejected: Sequence[int] = ()
 
 
 def check_special_tokens(conversation: Conversation, tokenizer: Tokenizer) -> None:
@@ -63,7 +52,9 @@ def turn_end_ids(sample: Rendered, tokenizer: Tokenizer) -> set[int]:
     return ids
 
 
-def chat_sample(ids: Sequence[int], spans: Sequence[Span], tokenizer: Tokenizer) -> TokenSample:
+def chat_sample(
+    ids: Sequence[int], spans: Sequence[Span], task: str, tokenizer: Tokenizer
+) -> TokenizedSample:
     """Cuts the tokens of a conversation into input and target."""
     merged: list[Span] = []
     for start, end in spans:
@@ -82,7 +73,7 @@ def chat_sample(ids: Sequence[int], spans: Sequence[Span], tokenizer: Tokenizer)
     if tokenizer.input_end_id is not None:
         inputs.append(tokenizer.input_end_id)
         merged[-1] = (cut + 1, end + 1)
-    return TokenSample(inputs, targets, merged)
+    return TokenizedSample(inputs, targets, task, merged)
 
 
 def render_pair(chats: Sequence[Conversation], template: ChatTemplate) -> list[Rendered]:
@@ -111,15 +102,18 @@ def render_pair(chats: Sequence[Conversation], template: ChatTemplate) -> list[R
 
 
 def pair_sample(
-    chosen: tuple[Sequence[int], int], rejected: tuple[Sequence[int], int], tokenizer: Tokenizer
-) -> TokenSample:
+    chosen: tuple[Sequence[int], int],
+    rejected: tuple[Sequence[int], int],
+    task: str,
+    tokenizer: Tokenizer,
+) -> TokenizedSample:
     """Sample of a preference pair, from both texts' tokens and the index where each answer begins.
 
     The prompt is what both texts begin with, at most up to the first token of an answer.
     """
     (one, cut), (other, other_cut) = chosen, rejected
     n = n_shared(one[:cut], other[:other_cut])
-    sample = TokenSample(one[:n], one[n:], [], other[n:])
+    sample = TokenizedSample(one[:n], one[n:], task, rejected=other[n:])
     if not sample.targets or not sample.rejected or list(one) == list(other):
         raise InputError("the tokens of both answers are the same, or there are none")
     if tokenizer.start_id is None and not sample.inputs:
@@ -158,11 +152,12 @@ class TokenizedLines:
 
 
 class _Text(NamedTuple):
-    """Texts of a line to tokenize: as they are, or as a template wrote them."""
+    """Texts of a line to tokenize: answers with their prompts, or what a template has written."""
 
     number: int
     task: str
-    content: Texts | list[Rendered]
+    answers: Sequence[tuple[str, str]]
+    rendered: Sequence[Rendered]
 
 
 def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
@@ -190,29 +185,21 @@ def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
             leave_out(number, error)
         except RecursionError:
             leave_out(number, InputError("values are nested too deeply"))
-    samples: list[tuple[str, TokenSample]] = []
+    samples: list[TokenizedSample] = []
     end_ids: set[int] = set()
     n_records = 0
-    has_pairs = recipe.format.has_pairs
-    made = _marked([text.content for text in texts], recipe.tokenizer)
-    for text, marked in zip(texts, made, strict=True):
+    for text, marked in zip(texts, _marked(texts, recipe.tokenizer), strict=True):
         try:
-            text_samples = _samples(marked, recipe, has_pairs=has_pairs)
+            samples += _samples(marked, text.task, recipe)
         except InputError as error:
             leave_out(text.number, error)
             continue
         n_records += 1
-        samples += [(text.task, sample) for sample in text_samples]
-        if isinstance(text.content, list):
-            for rendered in text.content:
-                end_ids |= turn_end_ids(rendered, recipe.tokenizer)
+        for rendered in text.rendered:
+            end_ids |= turn_end_ids(rendered, recipe.tokenizer)
     bad.sort(key=lambda line: line.number)
     block = TokenBlock.from_samples(
-        [(sample.inputs, sample.targets, task) for task, sample in samples],
-        recipe.tokenizer.vocab_size,
-        [sample.spans for _, sample in samples],
-        end_ids,
-        rejected=[s.rejected for _, s in samples] if has_pairs else None,
+        samples, recipe.tokenizer.vocab_size, end_ids, has_pairs=recipe.format.has_pairs
     )
     return TokenizedLines(block, lines.n_bytes, n_records, tuple(bad))
 
@@ -221,22 +208,19 @@ def _text_of(number: int, record: dict[str, Any], recipe: Recipe) -> _Text:
     content, task = sample_of(record, recipe.format, recipe.fields), task_of(record)
     if recipe.template is not None:
         chats = content.as_conversations() if isinstance(content, Texts) else content
-        return _Text(number, task, _rendered(chats, recipe.template, recipe))
+        return _Text(number, task, [], _rendered(chats, recipe.template, recipe))
     if not isinstance(content, Texts):
         raise InputError("messages need a chat template: preprocess --template FILE")
     if recipe.format is not RecordFormat.TEXT:
         check_no_context(record)
-    return _Text(number, task, content)
+    return _Text(number, task, [(content.prompt, answer) for answer in content.answers], [])
 
 
 def _checked(text: _Text) -> _Text:
     """Refuses texts that have no UTF-8, wherever in a record or a template they come from."""
-    if isinstance(text.content, Texts):
-        texts = text.task, text.content.prompt, *text.content.answers
-    else:
-        texts = text.task, *(rendered.text for rendered in text.content)
+    rendered = (each.text for each in text.rendered)
     try:
-        "".join(texts).encode()
+        "".join(chain([text.task], *text.answers, rendered)).encode()
     except UnicodeEncodeError as error:
         code = ord(error.object[error.start])
         raise InputError(f"a text holds half of a surrogate pair, \\u{code:x}") from None
@@ -254,29 +238,23 @@ def _rendered(
     return turn_samples(chat, template.apply(chat), recipe.turns)
 
 
-def _marked(
-    contents: Sequence[Texts | list[Rendered]], tokenizer: Tokenizer
-) -> Iterator[list[Marked]]:
-    """Tokens of each content, all made at once, with the spans that are trained."""
-    plain = [(each.prompt, a) for each in contents if isinstance(each, Texts) for a in each.answers]
-    rendered = [r for each in contents if isinstance(each, list) for r in each]
-    answers = iter(encode_answers(plain, tokenizer))
+def _marked(texts: Sequence[_Text], tokenizer: Tokenizer) -> Iterator[list[Marked]]:
+    """Tokens of the texts of each line, all made at once, with the spans that are trained."""
+    rendered = [each for text in texts for each in text.rendered]
+    answers = iter(encode_answers([pair for text in texts for pair in text.answers], tokenizer))
     marked = iter(tokenizer.encode_marked([r.text for r in rendered], [r.spans for r in rendered]))
-    for each in contents:
-        if isinstance(each, Texts):
-            yield [next(answers) for _ in each.answers]
-        else:
-            yield [next(marked) for _ in each]
+    for text in texts:
+        yield [*islice(answers, len(text.answers)), *islice(marked, len(text.rendered))]
 
 
-def _samples(marked: Sequence[Marked], recipe: Recipe, *, has_pairs: bool) -> list[TokenSample]:
+def _samples(marked: Sequence[Marked], task: str, recipe: Recipe) -> list[TokenizedSample]:
     tokenizer = recipe.tokenizer
-    if has_pairs:
+    if recipe.format.has_pairs:
         chosen, rejected = ((ids, start) for ids, [(start, _)] in marked)
-        return [pair_sample(chosen, rejected, tokenizer)]
+        return [pair_sample(chosen, rejected, task, tokenizer)]
     if recipe.template is None:
-        return [TokenSample(ids[:start], ids[start:], []) for ids, [(start, _)] in marked]
-    return [chat_sample(ids, spans, tokenizer) for ids, spans in marked]
+        return [TokenizedSample(ids[:start], ids[start:], task) for ids, [(start, _)] in marked]
+    return [chat_sample(ids, spans, task, tokenizer) for ids, spans in marked]
 
 
 def _parse(line: bytes) -> dict[str, Any]:

@@ -123,13 +123,21 @@ def load_tokenizer(
     likewise. `special_tokens`: Whether text that spells the name of a special token becomes that
     token.
     """
+    named = {"--start": start_token, "--inputs-end": input_end_token}
     if files is None:
-        return _bytes(end_token, start_token, input_end_token, special_tokens=special_tokens)
+        _check_tokens({"--eos": end_token, **named}, {}, "the byte tokenizer")
+        if special_tokens:
+            raise InputError("--special-tokens: the byte tokenizer has none; leave it out")
+        return Tokenizer(start_id=None) if start_token == NO_TOKEN else Tokenizer()
     name, model = files.name, files.model
     ids = model.get_vocab()
-    if end_token is None:
-        end_token = files.names.get("eos_token")
-    end = _end(ids, name, end_token)
+    end = files.names.get("eos_token") if end_token is None else end_token
+    if end is None and (end := next(filter(ids.__contains__, END_TOKENS), None)) is None:
+        raise InputError(
+            f"{name}: none of its tokens is known to end a sequence ({', '.join(END_TOKENS)}); "
+            "name the one that does: --eos TOKEN"
+        )
+    _check_tokens({"--eos": end, **named}, ids, name)
     # Files differ in whether they call it special.
     added = {token.content: token for token in model.get_added_tokens_decoder().values()}
     token = added.get(end, tokenizers.AddedToken(end, normalized=False))
@@ -137,10 +145,9 @@ def load_tokenizer(
     model.add_tokens([token])
     with explained(f"{name}: cannot make tokens of {end}"):
         ends = _default_ends(files, ids[end])
-    options = (("--start", start_token), ("--inputs-end", input_end_token))
     start_id, input_end_id = (
-        default if named is None else _id_of(ids, name, option, named)
-        for (option, named), default in zip(options, ends, strict=True)
+        default if token is None else None if token == NO_TOKEN else ids[token]
+        for token, default in zip(named.values(), ends, strict=True)
     )
     n_ids = max(ids.values()) + 1
     by_id = model.get_added_tokens_decoder()
@@ -227,40 +234,14 @@ def _tokens_of(encoded: tokenizers.Encoding, span: Span) -> Span:
     return first, last + 1
 
 
-def _bytes(
-    end_token: str | None,
-    start_token: str | None,
-    input_end_token: str | None,
-    *,
-    special_tokens: bool,
-) -> Tokenizer:
-    if end_token is not None:
-        raise InputError(f"--eos {end_token}: the byte tokenizer has an end token of its own")
-    if special_tokens:
-        raise InputError("--special-tokens: the byte tokenizer has none; leave it out")
-    for option, token in (("--start", start_token), ("--inputs-end", input_end_token)):
-        if token is not None:
-            _id_of({}, "the byte tokenizer", option, token)
-    return Tokenizer(start_id=None) if start_token == NO_TOKEN else Tokenizer()
-
-
-def _id_of(ids: dict[str, int], name: str, option: str, token: str) -> int | None:
-    if token == NO_TOKEN:
-        return None
-    if token not in ids:
-        raise InputError(f"{option} {token}: {name} has no such token; for none write {NO_TOKEN}")
-    return ids[token]
-
-
-def _end(ids: dict[str, int], name: str, end_token: str | None) -> str:
-    if end_token is not None:
-        if end_token not in ids:
-            raise InputError(f"--eos {end_token}: {name} has no such token")
-        return end_token
-    for known in END_TOKENS:
-        if known in ids:
-            return known
-    raise InputError(
-        f"{name}: none of its tokens is known to end a sequence ({', '.join(END_TOKENS)}); "
-        "name the one that does: --eos TOKEN"
-    )
+def _check_tokens(named: Mapping[str, str | None], ids: Mapping[str, int], name: str) -> None:
+    """Refuses options that name tokens which a tokenizer does not have; None is not named."""
+    for option, token in named.items():
+        if token is None or token in ids:
+            continue
+        if option == "--eos":
+            raise InputError(f"{option} {token}: {name} has no such token")
+        if token != NO_TOKEN:
+            raise InputError(
+                f"{option} {token}: {name} has no such token; for none write {NO_TOKEN}"
+            )

@@ -21,7 +21,7 @@ from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter
 from dynapipe_hpc.data.errors import RunError
 from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, Slice
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.data.token_block import TokenBlock
+from dynapipe_hpc.data.token_block import TokenBlock, TokenizedSample
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.rank.devices import CPU, dtype_of, wait_for
 from dynapipe_hpc.models.batch import IterationTokens
@@ -358,9 +358,8 @@ def tokens_on_disk(sizes: Sequence[tuple[int, int]], vocab_size: int) -> Iterato
     with TemporaryDirectory() as folder:
         path = Path(folder) / "samples.h5"
         with DatasetWriter.create(path, DatasetHeader("random", "", vocab_size, 0, 0)) as writer:
-            writer.append(
-                TokenBlock.from_samples([(i, t, "profile") for i, t in texts], vocab_size)
-            )
+            made = [TokenizedSample(inputs, targets, "profile") for inputs, targets in texts]
+            writer.append(TokenBlock.from_samples(made, vocab_size))
         with DatasetFile(path) as dataset:
             samples = [Sample(i, *both) for i, both in enumerate(sizes)]
             weights = token_weights(samples, "token")
