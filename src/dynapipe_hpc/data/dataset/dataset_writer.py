@@ -6,6 +6,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from shutil import copyfileobj
 from tempfile import TemporaryFile
 from typing import IO, Any, Self
 
@@ -24,7 +25,7 @@ from dynapipe_hpc.data.dataset.dataset_header import (
 )
 from dynapipe_hpc.data.token_block import TokenBlock
 
-_COPIED_VALUES = 1 << 18
+_COPIED_BYTES = 1 << 20
 
 
 class DatasetWriter:
@@ -61,8 +62,7 @@ class DatasetWriter:
         parts = parts_of(self._header)
         if len(block.tokens) != len(parts):
             raise ValueError("preference pairs and other samples are in one dataset")
-        known = self._id_of_task
-        ids = [known.setdefault(task, len(known)) for task in block.tasks]
+        ids = [self._id_of(task) for task in block.tasks]
         counts = (*block.lengths.T, block.spans.lengths)
         for name, of_samples in zip(self._n_of, counts, strict=True):
             ends = self._n_of[name] + np.cumsum(of_samples, dtype=np.int64)
@@ -76,16 +76,33 @@ class DatasetWriter:
             self._write(f"{name}/tokens", tokens)
         self._turn_end_ids |= block.turn_end_ids
 
+    def _id_of(self, task: str) -> int:
+        return self._id_of_task.setdefault(task, len(self._id_of_task))
+
     def _write(self, name: str, values: npt.NDArray[Any]) -> None:
         self._streams[name].write(np.ascontiguousarray(values, self._types[name]).tobytes())
 
     def _finish(self, path: Path) -> None:
+        sizes = {name: stream.tell() for name, stream in self._streams.items()}
+        places = self._lay_out(path, sizes)
+        with path.open("r+b") as output:
+            for name, stream in self._streams.items():
+                output.seek(places[name])
+                stream.seek(0)
+                copyfileobj(stream, output, _COPIED_BYTES)
+
+    def _lay_out(self, path: Path, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Writes all but the values of arrays; returns the position of each in the file."""
         header = replace(
             self._header,
             created=self._header.created or datetime.now(UTC).isoformat(timespec="seconds"),
             turn_end_ids=tuple(sorted(self._turn_end_ids)),
             task_names=tuple(self._id_of_task),
         )
+        plain = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plain.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+        plain.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+        places = {}
         with creating(path) as file:
             file.attrs["format"] = np.bytes_(FORMAT.encode())
             file.attrs["schema_version"] = SCHEMA_VERSION
@@ -93,13 +110,15 @@ class DatasetWriter:
             file.attrs["eos_id"] = header.eos_id
             file.attrs["start_id"] = NO_START if header.start_id is None else header.start_id
             file["header"] = np.bytes_(write_header(header))
-            for name, stream in self._streams.items():
-                dtype = self._types[name]
-                array = file.create_dataset(name, (stream.tell() // dtype.itemsize,), dtype)
-                stream.seek(0)
-                for start in range(0, len(array), _COPIED_VALUES):
-                    values = np.fromfile(stream, dtype, _COPIED_VALUES)
-                    array[start : start + _COPIED_VALUES] = values
+            for name, dtype in self._types.items():
+                group = file.require_group(name.rpartition("/")[0] or "/")
+                kind = h5py.h5t.py_create(dtype)
+                space = h5py.h5s.create_simple((sizes[name] // dtype.itemsize,))
+                at = name.rpartition("/")[2].encode()
+                array = h5py.h5d.create(group.id, at, kind, space, plain)
+                places[name] = array.get_offset() or 0  # None if it has no values
+            file.flush()
+        return places
 
 
 @contextmanager
