@@ -68,6 +68,14 @@ inline dynapipe::WindowCosts checked(const arrays::HeldTable& table, const Integ
         windows.first_slice = arrays::checked(first_slice, "first_slice", {table.n_entries()}, 0,
                                               static_cast<std::int32_t>(table.n_entries() - 1));
         windows.later_slices = later_of(later_slices, windows.first_slice.size());
+        for (const std::int32_t cell : windows.cells) {
+            const auto entry = static_cast<std::size_t>(cell);
+            if (cell >= 0 && windows.first_slice[entry] == cell &&
+                windows.later_slices[entry] > 0) {
+                throw py::value_error("cells holds " + std::to_string(cell) +
+                                      ", the first slice of a sample, without the others");
+            }
+        }
     }
     return windows;
 }

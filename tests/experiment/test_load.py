@@ -179,6 +179,12 @@ def test_a_mistake_is_named_where_it_was_made(complete: Path, tmp_path: Path) ->
     }
 
 
+@pytest.mark.parametrize(("key", "where"), [("5", "'5'"), ("data.5", "'data.5'")])
+def test_a_number_is_a_key_like_others(complete: Path, key: str, where: str) -> None:
+    with pytest.raises(ConfigError, match=f"unknown key {where}; known keys here: "):
+        load_config(complete, [f"{key}=1"])
+
+
 def test_a_length_of_training_replaces_the_other_kinds_of_the_parent(complete: Path) -> None:
     child = written(
         complete.parent / "child.toml", 'extends = "complete.toml"\ntraining.epochs = 2'

@@ -120,7 +120,7 @@ PLAN = (
         ("n_own * memory.spared, 0)", "0 * n_own * memory.spared, 0)",
          "keys and values count twice", "what_slices_keep_counts_to_those_that_free_it"),
         ("stored + n_own * memory.sums", "stored", "sums of gradients take no memory",
-         "windows_of_slices_cost_what_their_micro_batches_do"),
+         "what_slices_keep_counts_to_those_that_free_it"),
         ("stored« - begin * memory.sums→», 0", "sums take memory before there are gradients",
          "what_slices_keep_counts_to_those_that_free_it"),
         ("later[place] = «later[place + 1] + →»1", "slices that follow are miscounted",

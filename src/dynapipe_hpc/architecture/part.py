@@ -161,8 +161,8 @@ class Weights(NamedTuple):
 
     Attributes:
         n_numbers: Number of all weights, norms and biases included.
-        n_frozen: Number that are not trained.
-        n_first: Number in the first block, which other parts may share.
+        n_frozen: Number of weights that are not trained.
+        n_first: Number of weights in the first block, which other parts may share.
     """
 
     n_numbers: int
@@ -177,16 +177,16 @@ class Part:
     Attributes:
         side: Tokens that pass through the part.
         blocks: Blocks of the part, on one shard.
-        entering: Numbers of the part's input, which is all that is kept of recomputed blocks.
+        entering: Size in numbers of the part's input, all that is kept of recomputed blocks.
         transient: Numbers needed in addition while the forward pass runs.
         transient_float32: Numbers in float32 needed in addition while the forward pass runs.
         transient_most: Limit of each of these two kinds of transient numbers.
-        masked: Most numbers that one dropout masks, of which up to `MASKED_AT_ONCE` have a mask at
-            a time; masks are not kept.
-        gradient_term: Numbers of the gradient of a shared part that each layer which shares it
-            computes, while the layer's backward pass runs.
-        gradient_sum: Numbers of the sum of these gradients, which is held from the first layer's
-            backward pass to the last one's.
+        masked: Largest count of numbers that one dropout masks. Up to `MASKED_AT_ONCE` of them have
+            a mask at a time; masks are not kept.
+        gradient_term: Size in numbers of the gradient of a shared part that each layer which shares
+            it computes; it exists while the layer's backward pass runs.
+        gradient_sum: Size in numbers of the sum of these gradients, which is held from the first
+            layer's backward pass to the last layer's.
         window: Number of tokens that attention with a window sees at most, including the token
             itself; infinite without a window.
     """

@@ -2,7 +2,7 @@
 
 The scalings in the settings of `transformers` decoders are read here, too. Two types, "longrope"
 and "dynamic", turn a sample by other angles if a longer one shares its micro-batch. In rows of up
-to a number of tokens they do not, and models have no longer rows here.
+to a certain length they do not, and no model has longer rows here.
 """
 
 import math

@@ -293,7 +293,7 @@ def import_(arguments: argparse.Namespace) -> int:
     output("FOLDER", "folder to write", required=True),
     option(
         "--dtype",
-        "type of the weights (default: that in the model's config.json, or float32)",
+        "type of the weights (default: the type in the model's config.json, or float32)",
         str,
         choices=("float32", "bfloat16", "float16", "float64"),
     ),

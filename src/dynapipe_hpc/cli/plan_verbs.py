@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @verb(
     "describe the keys of a configuration",
-    "Prints keys with default, type, limits and description: all, those of a table, or one.",
+    "Prints keys with default, type, limits and description: all keys, a table's keys, or one.",
     option("key KEY", "a table or key (default: all tables)", str, nargs="?", default=""),
 )
 def config(arguments: argparse.Namespace) -> int:
@@ -120,7 +120,7 @@ def _files(arguments: argparse.Namespace) -> "Experiment":
 
 _PROFILE = option(
     "--profile TABLE",
-    "cost table to use instead of the one in CONFIG (HDF5, or CSV as of the paper's authors)",
+    "cost table to use instead of the one in CONFIG (HDF5, or CSV as the paper's authors use)",
 )
 
 
@@ -237,4 +237,4 @@ def simulate(arguments: argparse.Namespace) -> int:
             outcomes = simulate(ranks, files, arguments.output, on_share)
         if ranks.is_first:
             say(describe(outcomes))
-    return 0
+    return int(bool(outcomes) and all(outcome.reason for outcome in outcomes))

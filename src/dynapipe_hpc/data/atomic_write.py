@@ -68,8 +68,8 @@ def new_folder(path: Path) -> Iterator[Path]:
 def remove_left_over(path: Path) -> None:
     """Removes temporary files of `path` that killed jobs have left.
 
-    A file's name does not tell whether its writer lives: on this host, another one, in a container.
-    A file counts as left if nobody has written to it for a day, which is more than clocks differ.
+    A file's name does not tell whether its writer is alive, perhaps on another host or in a
+    container. A file counts as left if nobody has written to it for a day; clocks differ by less.
     """
     with writing(path):
         oldest_s = time.time() - LEFT_AFTER_S
@@ -92,7 +92,7 @@ def remove_unfinished(folder: Path, *names: str) -> None:
 
 
 def unfinished(folder: Path, *names: str) -> list[Path]:
-    """Temporary files in a folder of files that have these names, or match these patterns."""
+    """Temporary files, in this folder, of files that have these names or match these patterns."""
     paths = (path for n in names for path in folder.glob(f".{n}.{'[0-9a-f]' * 16}.partial"))
     return [path for path in paths if path.is_file() and not path.is_symlink()]
 

@@ -33,7 +33,7 @@ class ConfigTable(BaseModel):
     def __get_pydantic_json_schema__(
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        """The schema of the table, with descriptions from its docstring and those of its bases."""
+        """The schema of the table, with descriptions from the docstrings of its class and bases."""
         schema = handler.resolve_ref_schema(handler(core_schema))
         for each in reversed(cls.__mro__):
             text, _, attributes = (inspect.getdoc(each) or "").partition("Attributes:\n")

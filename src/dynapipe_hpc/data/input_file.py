@@ -76,7 +76,7 @@ def read_text(path: Path, most_bytes: int = MAX_BYTES) -> str:
 
 
 def json_value(text: str | bytes) -> Any:
-    """The value of a text of JSON; None if it is something else."""
+    """The value of a JSON text; None if the text is not JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

@@ -18,7 +18,7 @@ Lengths = Sequence[tuple[int, int]]
 
 
 class _Content(BaseModel, strict=True):
-    """The content of the file: tokens of every sample, or of its input and of its target."""
+    """The content of the file: lengths of every sample, or of its input and of its target."""
 
     batches: Annotated[list[Batch], Field(min_length=1)]
     dec_batches: list[Batch] | None = None
@@ -40,7 +40,7 @@ def read_lengths(path: Path, *, needs_targets: bool = False) -> list[Lengths]:
     if needs_targets and content.dec_batches is None:
         raise InputError(
             f"{path}: has no dec_batches, the lengths of targets, which an encoder-decoder model "
-            "needs in addition to those of inputs"
+            "needs in addition to the lengths of inputs"
         )
     return list(_pairs(content, path))
 
@@ -77,7 +77,7 @@ Tokens = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.float64]
 
 LONGEST = 65_536
-"""Most tokens of an input or a target."""
+"""Maximum number of tokens of an input or a target."""
 _FRACTION_BITS = 20
 _WORDS = 13  # random words per sample: one for its kind, six each for input and target
 
@@ -130,8 +130,8 @@ class MultitaskLengths(NamedTuple):
 def draw_lengths(n_samples: int, seed: int) -> MultitaskLengths:
     """Draws the lengths of samples; a larger `n_samples` begins with the same lengths.
 
-    The same arguments give the same lengths on every machine: only operations whose rounding IEEE
-    754 defines are used: neither the machine's logarithms and exponentials, nor NumPy's
+    The same arguments give the same lengths on every machine, as all operations have a rounding
+    that IEEE 754 defines: it uses neither the machine's logarithms and exponentials, nor NumPy's
     distributions, which change between versions.
 
     `seed`: Seed, from 0 on.

@@ -39,7 +39,7 @@ class Layout(_Named):
         DENSE: Several samples per row, in order, with attention over the entire row.
         PACKED: One row of samples laid end to end, with attention within each of them only
             (variable-length attention); positions begin at 0 in each. The row is filled up with
-            documents of `MAX_FILL_TOKENS` tokens and a shorter one.
+            documents of `MAX_FILL_TOKENS` tokens and one shorter document.
     """
 
     PADDED = 0
@@ -174,7 +174,7 @@ class PackedRow:
         target_tokens: Length of the decoder's row, see `PaddedRows`.
         target_offsets: Offsets in the decoder's row; empty in a decoder-only model.
         slice: Part of the first sample that the row holds; None if it holds all of it.
-        branches: Rejected answers of the samples, one each; empty if they are no preference pairs.
+        branches: Rejected answers of the samples, one each; empty if they are not preference pairs.
     """
 
     layout: ClassVar[Layout] = Layout.PACKED

@@ -10,11 +10,11 @@ class Sample:
     Attributes:
         sample_id: Index of the sample in the dataset.
         input_tokens: Number of input tokens used in training, after truncation, >= 0.
-        target_tokens: Number of target tokens used in training, after truncation, >= 1; of a
-            preference pair, those of the chosen answer.
+        target_tokens: Number of target tokens used in training, after truncation, >= 1; in a
+            preference pair, tokens of the chosen answer.
         task_id: Index of the sample's task in the dataset.
-        rejected_tokens: Number of tokens used of the rejected answer of a preference pair, which
-            shares the input with the chosen one; 0 if the sample is no pair.
+        rejected_tokens: Number of used tokens of a preference pair's rejected answer, which shares
+            the input with the chosen answer; 0 if the sample is not a pair.
     """
 
     sample_id: int

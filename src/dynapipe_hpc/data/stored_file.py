@@ -70,7 +70,7 @@ def holds(group: h5py.Group, name: str) -> bool:
 def attributes_of(owner: h5py.HLObject) -> dict[str, Any]:
     """Attributes of a file, group or array as built-in Python types.
 
-    Texts become `str`, and arrays of texts become tuples, whether of fixed or variable length.
+    Texts, whether of fixed or variable length, become `str`, and arrays of texts become tuples.
     """
     return {name: _attribute(owner, name) for name in owner.attrs}
 

@@ -32,7 +32,7 @@ class SampleTokens(NamedTuple):
 
 
 class TokenizedSample(NamedTuple):
-    """Tokens of a sample and its task; of a conversation, the target begins with the last turn.
+    """Tokens of a sample, and its task; in a conversation, the target begins with the last turn.
 
     `rejected`: The rejected answer of a preference pair, whose target is the chosen one.
     """
@@ -52,7 +52,7 @@ def token_type(vocab_size: int) -> np.dtype[np.unsignedinteger]:
 def crc_of(n_tokens: Sequence[int], spans: bytes, task: bytes, tokens: bytes) -> int:
     """CRC-32 of a sample: of its lengths and spans (int32), its task (UTF-8) and all its tokens.
 
-    `n_tokens`: Number of tokens of its parts; of absent ones, it is 0.
+    `n_tokens`: Number of tokens of each of its parts; 0 for absent parts.
     """
     lengths = _LENGTHS.pack(*n_tokens, *[0] * (len(PARTS) - len(n_tokens)))
     return zlib.crc32(tokens, zlib.crc32(task, zlib.crc32(spans, zlib.crc32(lengths))))

@@ -15,7 +15,7 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Spans of trained tokens of consecutive samples; a sample without any trains its target.
+    """Spans of trained tokens of consecutive samples; a sample without spans trains its target.
 
     `offsets`: Spans of sample *i* are those from `offsets[i]` to `offsets[i + 1]`, int64, shape
     (n_samples + 1,). `bounds`: First position of every span in its sample, and the position after
@@ -65,7 +65,7 @@ class Spans:
 
 
 class TrainedTokens:
-    """Choice of the tokens of samples that are trained (the loss mask); here, not of the input."""
+    """Choice of the tokens of samples that are trained (the loss mask); here, none of the input."""
 
     def spans_in(self, sample: Sample) -> list[Span]:
         """Spans of trained tokens among the used tokens of a sample; at least one."""
@@ -92,7 +92,7 @@ class AllTokens(TrainedTokens):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MarkedTokens(TrainedTokens):
-    """The tokens in the spans that a dataset marks; targets of samples without spans."""
+    """The tokens in the spans that a dataset marks; of samples without spans, the targets."""
 
     spans: Spans
     input_lengths: npt.NDArray[np.int64]

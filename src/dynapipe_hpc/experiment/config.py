@@ -67,7 +67,7 @@ class EvaluationConfig(ConfigTable):
         return n_done in (0, n_iterations) or (self.every > 0 and n_done % self.every == 0)
 
     def most_tokens(self, n_iterations: int, tokens_per_batch: int) -> int:
-        """Most tokens of one evaluation, given iterations and tokens per iteration of the run."""
+        """Token limit of one evaluation, given the run's iterations and tokens per iteration."""
         if self.tokens is not None:
             return self.tokens
         n_between = (n_iterations - 1) // self.every if self.every else 0
@@ -225,7 +225,7 @@ def _problems_of_shards(config: ExperimentConfig) -> Iterator[str]:
         }
         for problem in (each for each, is_set in refused.items() if is_set):
             yield (
-                f"{problem}, but the layers of model.family = {model.family!r} are those of a "
+                f"{problem}, but the layers of model.family = {model.family!r} belong to a "
                 "library and run uncut; leave it out, or take a family of this package "
                 "(docs/huggingface.md)"
             )
@@ -272,7 +272,7 @@ def _problems_of_shards(config: ExperimentConfig) -> Iterator[str]:
 def any_placement(config: ExperimentConfig) -> Placement:
     """The configured placement or, if there is none, equal shares.
 
-    For uses that check or measure costs, but make no plan.
+    It is for uses that check or measure costs, but make no plan.
     """
     if configured := config.model.layers_per_stage:
         return Placement(configured)

@@ -64,7 +64,7 @@ def config_schema() -> Schema:
 
 @cache
 def key_tables() -> tuple[KeyTable, ...]:
-    """All tables of a configuration; a table before those inside it."""
+    """All tables of a configuration; a table before the tables inside it."""
     roots = config_schema()["properties"].items()
     tables = (table for name, schema in roots for table in _tables(name, schema))
     return tuple(dict.fromkeys(tables))  # a table inside several variants counts once
@@ -105,7 +105,7 @@ def _resolved(schema: Schema) -> Schema:
 
 
 def _members(schema: Schema) -> Iterator[Schema]:
-    """Schemas of a union, except null; else the schema alone."""
+    """Schemas of a union, except null; only the schema itself if it is no union."""
     if "$ref" in schema:
         yield config_schema()["$defs"][schema["$ref"].rpartition("/")[2]]
     elif "anyOf" in schema:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:  # HDF5, which plans of lengths do without
 N_PLACED = 3
 """Number of batches that are planned to compare placements."""
 MAX_COUNTED = 16
-"""Most iterations whose samples are counted, to estimate the samples of all iterations."""
+"""Limit of iterations whose samples are counted, to estimate the samples of all iterations."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,7 +116,7 @@ class Experiment:
 
     @cached_property
     def drawn(self) -> MultitaskLengths | None:
-        """The lengths that the configuration draws; None if it names a dataset or several."""
+        """The lengths that the configuration draws; None if it names one or more datasets."""
         lengths = self.config.data.lengths
         return draw_lengths(lengths.n_samples, lengths.seed) if lengths else None
 
@@ -277,10 +277,10 @@ class Experiment:
 
     @cached_property
     def placement(self) -> Placement:
-        """Layers of every stage: as configured or, if they are not, in the fastest placement.
+        """Layers of every stage: as configured or else in the fastest placement.
 
-        It is chosen from equal shares and placements that balance stages, by the predicted time of
-        the first batches.
+        The fastest is chosen from equal shares and placements that balance stages, by the predicted
+        time of the first batches.
         """
         if self._is_placed:
             return any_placement(self.config)

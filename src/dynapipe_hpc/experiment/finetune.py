@@ -95,7 +95,7 @@ class Finetune:
 def finetune(job: Job, wish: Finetune, progress_of: ProgressOf) -> int:
     """Makes dataset, configuration and costs, unless they are there, trains and exports.
 
-    All ranks together. Wrong input is reported before anything is written, but for a model that
+    All ranks together. Wrong input is reported before anything is written, except a model that
     does not fit into memory. After an interruption the same call continues.
 
     Returns the exit code: 0, or 75 if the run was asked to stop.

@@ -93,8 +93,8 @@ def _spelled(tables: Tables, detail: ErrorDetails) -> tuple[tuple[str, ...], str
 
 
 def _hint(keys: Sequence[str], chosen: str) -> str:
-    *path, name = (part for part in keys if not part.isdigit())
-    below = "".join(f"{part}." for part in path)
+    *path, name = keys
+    below = "".join(f"{part}." for part in path if not part.isdigit())
     variants = [each for each in key_tables() if f"{each.path}." == below]
     inside = [t.path.removeprefix(below) for t in key_tables() if t.path.startswith(below)]
     known = [k.name for each in variants if each.chosen in ("", chosen) for k in each.keys]
@@ -132,7 +132,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
     replaces one by one; a table with another `kind` or `rule` replaces the parent's table entirely,
     each of `training.iterations`, `epochs` and `tokens` replaces whichever the parent has, and so
     do `data.dataset`, `data.mixture` and `data.lengths`, and `evaluation.dataset` and
-    `evaluation.held_out`. Sizes of the model that no file gives are those of the model that
+    `evaluation.held_out`. Sizes of the model that no file gives are taken from the model that
     `model.init_from` names.
 
     `overrides`: Texts `table.key=value`, with the value in TOML; they take precedence.
@@ -188,7 +188,7 @@ def with_tables(config: ExperimentConfig, name: str, tables: Tables) -> Experime
 
 
 def to_toml(config: ExperimentConfig, placement: Placement | None = None) -> str:
-    """The configuration with every default filled in, as a file that loads to the same."""
+    """The configuration with every default filled in, as a file that loads to the same values."""
     if placement is not None:
         layers = {"layers_per_stage": placement.layers_per_stage}
         model = config.model.model_copy(update=layers)
@@ -303,7 +303,7 @@ def lacking_origin_error(objective: str) -> InputError:
 
 
 def more_rows(n_rows: int) -> str:
-    """The way to a Hugging Face model whose embedding has more rows, for messages."""
+    """Advice on a Hugging Face model whose embedding has more rows, for messages."""
     return (
         f"add rows with transformers: model.resize_token_embeddings({n_rows}), then "
         "save_pretrained in a new folder, together with the tokenizer, and name that in "

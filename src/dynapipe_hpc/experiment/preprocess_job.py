@@ -51,7 +51,7 @@ def preprocess_together(
 ) -> PreprocessTotals:
     """Tokenizes the lines of all sources into one dataset, as `preprocess` does (collective).
 
-    Returns the counts, which are those of the dataset on the first rank only.
+    Returns the counts; only on the first rank are they the counts of the dataset.
     """
 
     def check() -> None:
@@ -90,7 +90,7 @@ def preprocess_together(
 
 
 def _rounds(blocks: Iterable[Lines], n_bytes: int) -> Iterator[list[Lines]]:
-    """Consecutive blocks of about `n_bytes` together."""
+    """Lists of consecutive blocks, of about `n_bytes` per list."""
     taken: list[Lines] = []
     n_taken = 0
     for lines in blocks:
@@ -104,7 +104,7 @@ def _rounds(blocks: Iterable[Lines], n_bytes: int) -> Iterator[list[Lines]]:
 
 
 def _on_all_ranks(job: Job, pool: TokenizePool, blocks: list[Lines]) -> list[TokenizedLines]:
-    """Tokenizes blocks; each rank gets consecutive ones.
+    """Tokenizes blocks; each rank gets consecutive blocks.
 
     All answers are received before an error is raised, so that no rank is left sending one.
     """

@@ -238,7 +238,7 @@ def locked(job: "Job", output: Path) -> Iterator[RunLock]:
 
     The lock is released when all ranks leave the block together. After an error on one rank the
     others may still be writing, so the lock stays until the job has ended; the next start then
-    sees that its holder is gone. If another run holds it, the first rank says so.
+    sees that its holder is gone. If another run holds the lock, the first rank says so.
     """
     slurm_job = read_slurm_job(os.environ)
     lock = RunLock(output, f"Slurm job {slurm_job.name}" if slurm_job else "")

@@ -177,7 +177,7 @@ def show_plan(
 
 
 def longest_rows(experiment: Experiment) -> str:
-    """Tokens of the longest row that fits on every stage, per mode; of a T5, on either side."""
+    """Tokens of the longest row that fits on every stage, per mode; in a T5, on either side."""
     config, multiple = experiment.config, experiment.config.planner.document_multiple
     cost = experiment.planner.cost.of_layout(config.planner.plainest_layout)
     inputs = np.arange(multiple, config.model.max_tokens + 1, multiple)

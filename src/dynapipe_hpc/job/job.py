@@ -241,7 +241,7 @@ class Job:
         self.comm.Barrier()
 
     def gather(self, value: T) -> list[T]:
-        """Gather: the values of all ranks, by rank, on the first; an empty list elsewhere."""
+        """Gather: the values of all ranks, by rank, on the first rank; an empty list elsewhere."""
         return self.comm.gather(value, root=0) or []
 
     def broadcast(self, value: T) -> T:
@@ -250,7 +250,7 @@ class Job:
         return shared
 
     def exchange(self, values: Sequence[T]) -> list[T]:
-        """All-to-all: every rank has a value for each; returns those for this rank, by sender."""
+        """All-to-all: every rank has a value for each; returns values for this rank, by sender."""
         return self.comm.alltoall(list(values))
 
     def all_gather_int(self, number: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Launcher of this process: rank and resources by its environment, and settings of MPI."""
+"""Launcher of this process: rank and resources from its environment, and settings of MPI."""
 
 import os
 import sys
@@ -128,7 +128,7 @@ def check_interface(started: LaunchEnvironment, version: str) -> None:
 
 
 def check_world(started: LaunchEnvironment, size: int, version: str) -> None:
-    """Checks, after MPI has started, that processes form one job, not many of one process."""
+    """Checks, after MPI has started, that processes form one job, not many jobs of one process."""
     if size == 1 and started.size > 1:
         offered = f"which offers {started.interface or 'no PMI'}"
         raise InputError(
@@ -193,11 +193,11 @@ def mpi_settings(
 ) -> Iterator[None]:
     """Sets variables for the block that starts MPI, and removes them after it.
 
-    Variables that users have set are kept. Those set here are removed again, as processes that this
-    one starts may be ranks of another job. Open MPI does not start without HOME, which containers
-    and services may lack. The Open MPI of the virtual environment (`is_own`) is told its folder, as
-    it would look in the one where it was built. It reads this package's settings after the user's
-    and the environment's.
+    Variables that users have set are kept. Variables set here are removed again, as processes that
+    this one starts may be ranks of another job. Open MPI does not start without HOME, which
+    containers and services may lack. The Open MPI of the virtual environment (`is_own`) is told its
+    folder, as it would look in the folder where it was built. It reads this package's settings
+    after the user's and the environment's.
 
     If the job runs on one host, MPI does without the network: otherwise ranks listen for
     connections, with Open MPI on all interfaces. A single process does without shared memory, too:

@@ -82,7 +82,7 @@ def keep_freed_memory() -> bool:
     end of its heap, so that the kernel clears the same pages in every pass. Threads other than the
     main one have heaps of at most 64 MiB; larger tensors there are still mapped each time.
 
-    Returns whether it does so from now on; another library than glibc has no such setting.
+    Returns whether it does so from now on; C libraries other than glibc have no such setting.
     """
     set_parameter = getattr(ctypes.CDLL(None), "mallopt", None)
     if set_parameter is None:

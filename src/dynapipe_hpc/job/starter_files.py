@@ -16,7 +16,7 @@ _IN_CHECKOUT = Path(__file__).parents[3]
 
 
 def home_of_starter_files() -> Path:
-    """The folder that has `FOLDERS`: in an installed package its own, otherwise the checkout."""
+    """The folder that has `FOLDERS`: one in the package if it is installed, else the checkout."""
     return _IN_WHEEL if _IN_WHEEL.is_dir() else _IN_CHECKOUT
 
 

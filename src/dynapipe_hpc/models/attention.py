@@ -62,7 +62,7 @@ def causal_attention(
     `query`: What attends, shape (rows, heads, tokens, head size). `key`: What is attended to, shape
     (rows, key heads, tokens, head size). `documents`: Documents of a packed row, which attend to
     themselves only; None for attention over complete rows. `scale`: Factor of scores; None for one
-    over the root of the head size. `window`: Number of keys that a query sees at most, itself
+    over the root of the head size. `window`: Largest number of keys that a query sees, itself
     included; None for all. Where no kernel knows windows, a mask applies them. `attend`: Attention
     of rows, called as `attention`; None for `attention`, and for kernels that know documents.
     """
@@ -100,7 +100,7 @@ def attention_in_groups(
     scale: float | None = None,
     attend: Attend | None = None,
 ) -> Tensor:
-    """Attention of documents of packed rows, one call per group of like length, see `attention`.
+    """Attention of documents of packed rows, one call per group of similar length, see `attention`.
 
     `query`: What attends, shape (1, heads, tokens, head size). `key`: What is attended to, shape
     (1, key heads, source tokens, head size). `groups`: The documents. Their padding is attended to,
@@ -162,7 +162,7 @@ def kernels_of(shape: ModelShape, dtype: torch.dtype, device: torch.device) -> s
 
     Flash and efficient attention keep one number per head and position, math keeps all scores. A
     packed row has a kernel of its own if the names include `packed flash`; if not, documents of
-    like length run together as rows of the kernel without a bias.
+    similar length run together as rows of the kernel without a bias.
     """
     choose_kernels()
     size = (1, 1, _PROBE_TOKENS, shape.head_width)

@@ -66,9 +66,9 @@ class Batch(OnDevice):
     """A micro-batch as a stage of a model needs it. Tensors of tokens have the shape `size`.
 
     `tokens`: What the model reads: every sample one position late, after its start token; on a
-    stage that neither embeds nor predicts, `tokens` and `labels` are None. `lengths`: Of a batch
-    that is a `source`, positions of each row that are not padding, shape (rows,), if any row has
-    padding.
+    stage that neither embeds nor predicts, `tokens` and `labels` are None. `lengths`: Number
+    of positions of each row that are not padding, shape (rows,), if the batch is a `source` and any
+    row has padding.
     """
 
     biases: ClassVar[tuple[()]] = ()  # all that tokens see lies in the row
@@ -101,7 +101,7 @@ class Batch(OnDevice):
     ) -> Tensor:
         """Attention to what tokens see, shaped as `query`: (rows, tokens, heads, head size).
 
-        `layer`: Number of the layer; a cache holds the keys and values of each layer apart.
+        `layer`: Number of the layer; a cache keeps the keys and values of layers separate.
         `scale`, `window` and `attend`: See `causal_attention`.
         """
         segments = self.segments

@@ -88,8 +88,8 @@ class _Seed(Function):
 class DeferredWeights:
     """Queue of the weight gradients that the backward pass of a micro-batch leaves for later.
 
-    For every waiting gradient, the two tensors are kept whose product it is: the input of a map and
-    the gradient of its output.
+    For every waiting gradient, it keeps the two tensors whose product the gradient is: the input of
+    a map and the gradient of the map's output.
     """
 
     def __init__(self) -> None:
@@ -144,7 +144,8 @@ def linear(values: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
     """Linear map, as `torch.nn.functional.linear`; inside `deferring`, its gradients are split.
 
     The backward pass then computes gradients of the input and the bias, by the same products as
-    torch. Frozen weights have none; if the input needs no gradient, the weight's does not wait.
+    torch. Frozen weights have no gradients; if the input needs no gradient, the weight's gradient
+    does not wait.
     """
     queue = _QUEUE.get() if weight.requires_grad and values.requires_grad else None
     if queue is not None:

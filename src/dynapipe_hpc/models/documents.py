@@ -19,7 +19,7 @@ class OnDevice:
     """Base of dataclasses that hold tensors, all on one device."""
 
     def to(self, device: torch.device) -> Self:
-        """A copy on a device; itself if it is there."""
+        """A copy on a device; the same object if it is already there."""
         parts = {each.name: getattr(self, each.name) for each in fields(self) if each.init}  # type: ignore[arg-type]
         moved = {name: _moved(part, device) for name, part in parts.items()}
         if all(moved[name] is part for name, part in parts.items()):
@@ -70,9 +70,10 @@ class GroupSize(NamedTuple):
 class LengthGroups:
     """Groups of documents that are rows of one padded length, the shortest group first.
 
-    Documents attend to themselves, or each to a document of another row; then these have one padded
-    length per group, too. The padded length of a document depends on its own length only, so that
-    a kernel's results for it have the same bits whatever its neighbours are.
+    Documents attend to themselves, or each to a document of another row; in that case, the attended
+    documents of a group have one padded length, too. The padded length of a document depends on its
+    own length only, so that a kernel's results for it have the same bits whatever its neighbours
+    are.
 
     `tokens`: Position in the packed row that each token of all rows is copied from, int64; padding
     repeats the last token of its document. `source_lengths`: Length without padding of each
@@ -205,7 +206,7 @@ class Documents(OnDevice):
 
     @cached_property
     def length_groups(self) -> LengthGroups:
-        """The documents as rows of like length, for kernels that need rows."""
+        """The documents as rows, grouped by padded length, for kernels that need rows."""
         return LengthGroups.from_offsets(self.offsets, self.cu_seqlens.device)
 
 

@@ -64,7 +64,7 @@ class Dropout(nn.Module):
         self._rate, self._place = rate, int.from_bytes(digest[:8], "little", signed=True)
 
     def forward(self, values: Tensor, keys: Tensor | None, first_column: int = 0) -> Tensor:
-        """Values with some set to zero, and the rest divided by the share that is not.
+        """Values with some set to zero, and the rest divided by one minus the share of zeros.
 
         Backward makes the mask again, so nothing is kept for it.
 

@@ -122,10 +122,11 @@ class ReluFeedForward(nn.Module):
 
 
 class GatedFeedForward(nn.Module):
-    """Two maps, a function of the one times the other, and a map back, with dropout.
+    """Two maps, a function of the first times the second, and a map back, with dropout.
 
-    The weight of `inner` has first the rows of the map that the function takes (the gate), then the
-    rows of the other map. Backward recomputes the function; its input and the product are kept.
+    The weight of `inner` has the rows of the first map (the gate, to which the function applies),
+    then the rows of the second. Backward recomputes the function; its input and the product are
+    kept.
 
     Source: Shazeer, "GLU Variants Improve Transformer", arXiv:2002.05202, section 2.
     """

@@ -1,6 +1,6 @@
 """Attention of documents laid end to end, to their own keys and those of prompts or a cache.
 
-On GPUs, kernels that torch is built with compute it. The operators behind
+On GPUs, it is computed by kernels that torch is built with. The operators behind
 `torch.nn.attention.varlen` are called directly: that module came with torch 2.11, and its first
 call imports a compiler. In torch 2.6 to 2.13, for CUDA and ROCm, the operators took the same
 arguments: scale and windows by name, all others by position.
@@ -63,7 +63,7 @@ def packed_attention(
     document may have more keys than queries, but not fewer.
 
     `source`: Keys and values to attend to, if `key` and `value` are only part of them. `window`:
-    Number of keys that a query sees at most, itself included; None for all.
+    Largest number of keys that a query sees, itself included; None for all.
     """
     sizes = _Sizes(queries, keys, window)
     attended: Tensor = _PackedAttention.apply(query, key, value, source, sizes)  # type: ignore[no-untyped-call]
@@ -191,8 +191,9 @@ def _attention_on_cpu(
     """The forward pass by torch's flash attention for CPUs: attended values, logsumexp of scores.
 
     Its causal attention needs equally many keys and queries, so earlier keys take a separate call,
-    in which each query sees all of them. The two results are averaged, weighted by the exponentials
-    of the latter. If a window hides some keys from some queries, there is one call, with a mask.
+    in which each query sees all of them. The attended values of both calls are averaged, weighted
+    by exponentials of their logsumexps. If a window hides some keys from some queries, there is one
+    call, with a mask.
     """
     parts = [
         torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(

@@ -23,7 +23,7 @@ def recomputed(
     deferred, as its factors would have to be kept, which is what recomputation avoids.
 
     `torch.utils.checkpoint` does the same for everything that torch can do. It takes 0.35 ms
-    more per call, as much as a small layer, and three seconds for the first, to load a compiler.
+    more per call, as much as a small layer, and three seconds once, to load a compiler.
     """
     again = _Again(function, inputs, also_kept)
     with saved_tensors_hooks(again.leave_out, again.value), deferring(None):

@@ -104,7 +104,7 @@ def _scaled(speeds: Tensor, scaling: RopeScaling | None, theta: float) -> Tensor
 def _scaled_by_turns(speeds: Tensor, scaling: Llama3Scaling) -> Tensor:
     """Speeds, divided by the factor for pairs that make few full turns in the original rows.
 
-    Pairs that make many turns keep their speeds; between the two limits, it changes gradually.
+    Pairs that make many turns keep their speeds; between the two limits, scaling is gradual.
     """
     turns = scaling.original_max_tokens * speeds / (2 * math.pi)
     limits = scaling.high_freq_factor - scaling.low_freq_factor
@@ -113,7 +113,7 @@ def _scaled_by_turns(speeds: Tensor, scaling: Llama3Scaling) -> Tensor:
 
 
 def _scaled_by_place(speeds: Tensor, scaling: YarnScaling, theta: float) -> Tensor:
-    """Speeds, divided by the factor from one pair number on, and unchanged before another one.
+    """Speeds, divided by the factor from one pair number on, and unchanged before a lower one.
 
     At these numbers, which may be fractions, a pair would make `beta_slow` and `beta_fast` full
     turns in the original rows. Between the two, speeds change gradually from pair to pair.

@@ -80,7 +80,7 @@ def buckets(distances: Tensor, n_buckets: int, max_distance: int, *, causal: boo
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AttentionMasks:
-    """Masks of one side's positions over the same or the other side.
+    """Masks for attention of one side's positions to the same or the other side.
 
     `biases`: Numbers added to scores, (rows or 1, heads or 1, tokens or 1, source tokens), minus
     infinity where nothing may be seen; one tensor for padded rows, or one for each group of
@@ -100,7 +100,7 @@ class AttentionMasks:
 
     @classmethod
     def from_targets(cls, batch: Batch, bias: RelativeBias) -> Self:
-        """Masks for targets that attend to targets before them, which hides padding behind them."""
+        """Masks for targets that attend to targets before them; later padding is thus hidden."""
         if (groups := _groups_of(batch)) is None:
             return cls([bias(batch.size[1])], None)
         return cls([bias(size.tokens) for size in groups.sizes], groups)

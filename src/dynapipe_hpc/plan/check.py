@@ -198,7 +198,7 @@ def _sizes(plan: RankPlan) -> tuple[tuple[MicroBatch, ...], int, int]:
 
 
 def _earlier_slices(plan: RankPlan) -> list[int]:
-    """Per micro-batch the one with the slice before; itself if it has no slice or the first."""
+    """Per micro-batch, the one with the slice before; itself if it has the first slice or none."""
     slices = defaultdict[int, list[tuple[Slice, int]]](list)
     for index, microbatch in enumerate(plan.microbatches):
         if microbatch.slice:

@@ -44,7 +44,7 @@ def encode_plans(plans: Sequence[RankPlan]) -> list[bytes]:
     suffices. It is fast on any machine, without special instructions, and part of Python.
 
     `plans`: Plans of all ranks, by rank. Raises `PlanFormatError`: A number of the plan or of
-    its memory is negative or too large, a micro-batch has a field of another type than its own, or
+    its memory is negative or too large, a micro-batch has a field of the wrong type, or
     the memory plan does not have one entry per micro-batch.
     """
     bodies = _bodies(plans)

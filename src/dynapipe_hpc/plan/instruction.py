@@ -35,7 +35,7 @@ class Forward:
 
 @dataclass(frozen=True, slots=True)
 class Backward:
-    """Computes a micro-batch's gradients from the one received and frees what Forward kept."""
+    """Computes a micro-batch's gradients from the gradient received; frees what Forward kept."""
 
     microbatch: int
 

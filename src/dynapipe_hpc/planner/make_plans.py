@@ -131,7 +131,7 @@ class Planner:
         return self.chooser.choose(samples)
 
     def write(self, iteration: int, choice: Choice) -> list[RankPlan]:
-        """The checked plans of all ranks by rank, for what was chosen.
+        """The checked plans of all ranks by rank, for a choice.
 
         Raises:
             InfeasibleScheduleError: No candidate keeps within memory.

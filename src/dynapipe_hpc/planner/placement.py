@@ -134,14 +134,14 @@ def placements(
     the head's time may grow faster with tokens than a layer's. A balanced placement is the best by
     the following criteria, of which each breaks the ties of the one before:
 
-    1. The most that any stage needs beyond its memory is least; as a rule, that is zero.
+    1. The largest excess of a stage over its memory is least; as a rule, it is zero.
     2. The slowest stage takes the least time for a micro-batch of common size.
     3. Stages differ least: the sum of their squared times is least.
     4. Early stages hold the fewest layers, because they keep more micro-batches.
 
-    Time includes embedding, head and loss. Memory is that of the model plus the larger of two: as
-    many common micro-batches as 1F1B has in flight on the stage, or the longest sample in the
-    mode that keeps least.
+    Time includes embedding, head and loss. Memory is that of the model plus the larger of two: all
+    micro-batches of common size that 1F1B has in flight on the stage, or the longest sample in
+    the mode that keeps least.
 
     Equal shares are the only placement for a model whose costs are not known at these sizes.
 

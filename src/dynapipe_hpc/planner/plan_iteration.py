@@ -42,7 +42,7 @@ def plan_iteration(
 ) -> list[RankPlan]:
     """Checked plans of all ranks for one iteration over samples of the given lengths.
 
-    The same arguments give the same plans on every machine, if cost functions do so.
+    The same arguments give the same plans on every machine, if cost functions give equal costs.
 
     Args:
         lengths: Tokens of every sample; or pairs of input and target tokens, which a t5 needs.
@@ -63,7 +63,7 @@ def plan_iteration(
         instructions, its memory account, and the predicted times in ms.
 
     Raises:
-        InputError: A length is no positive number or exceeds `model.max_tokens`, the placement
+        InputError: A length is not a positive number or exceeds `model.max_tokens`, the placement
             is for other layers or stages, the samples cannot be planned within the memory of
             `cluster`, the costs are those of another model, or a cost function returns no cost.
     """

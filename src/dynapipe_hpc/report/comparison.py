@@ -45,7 +45,7 @@ class Totals:
 class RunSummary:
     """A run in numbers; medians are over its steady iterations.
 
-    Of a run of more than `MAX_KEPT` iterations every 2nd, or every 4th, ... is kept. `totals` are
+    If a run has more than `MAX_KEPT` iterations, every 2nd, or every 4th, ... is kept. `totals` are
     over all iterations, `steady` over those after the warm-up; `ends_s` is the time spent in
     iterations up to the end of each kept iteration.
     """
@@ -286,7 +286,7 @@ MAX_DRAWS = 2**53
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Results of runs side by side: the numbers of each, beside the first, and lines about all."""
+    """Results of runs side by side: numbers of each, compared with the first; lines about all."""
 
     runs: tuple[RunSummary, ...]
     evaluations: tuple[tuple[EvaluationRecord, ...], ...]

@@ -183,7 +183,7 @@ def _evaluations(axes: Axes, comparison: Comparison) -> None:
 
 
 def _width(index: int, n_points: int) -> float:
-    """Line width: thin for dense curves, else wider for the first run, to show below others."""
+    """Line width: thin for dense curves, else wider for the first run, as others cover it."""
     if n_points > MAX_DOTS:
         return 0.8
     return 1.5 if index else 2.2
@@ -277,7 +277,7 @@ def _render(runs: Sequence[RunFolder], comparison: Comparison, page: Path) -> st
 
 
 def _iterations(comparison: Comparison) -> list[Iteration]:
-    """The last iteration that all runs with traces traced; if there is none, the last of each.
+    """The last iteration that every run with traces has traced; if there is none, each run's last.
 
     All charts have one time scale.
     """

@@ -34,7 +34,7 @@ class LinesFile(Generic[T]):
         key: str = "",
         most_characters: int = MAX_LINE_CHARACTERS,
     ) -> None:
-        """Does not open the file; a growing one may not be there yet, and ascends by `key`."""
+        """Does not open the file. A growing file may not exist yet; its records ascend by `key`."""
         self.path, self._key, self._most_characters = path, key, most_characters
         self._adapter = TypeAdapter(kind)
 
@@ -94,7 +94,7 @@ class LinesFile(Generic[T]):
             if now <= before:
                 raise InputError(
                     f"{where}: {self._key} {now} comes after {before}: two runs wrote into this "
-                    "file, or lines were repeated; keep those of one run"
+                    "file, or lines were repeated; keep the lines of one run"
                 )
             before = now
             yield record

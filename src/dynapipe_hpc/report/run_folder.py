@@ -229,7 +229,8 @@ class RunFolder:
             path: The folder.
             config_toml: Text of the resolved configuration (TOML).
             machine: Facts about the machine and the software.
-            n_repeatable: Most iterations of an earlier run in the folder that may be replaced.
+            n_repeatable: An earlier run in the folder may be replaced if it has at most this many
+                iterations.
 
         Raises:
             InputError: The folder holds a longer run or other files, or cannot be created.
@@ -339,7 +340,7 @@ def iterations_file(folder: Path) -> LinesFile[IterationRecord]:
 
 
 def timelines_file(folder: Path) -> LinesFile[IterationTimeline]:
-    """The traced iterations of a run folder; lines are long where ranks are many."""
+    """The traced iterations of a run folder; lines are long where there are many ranks."""
     return LinesFile(folder / TIMELINES, IterationTimeline, "iteration", 1 << 28)
 
 

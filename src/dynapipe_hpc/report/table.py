@@ -153,7 +153,7 @@ def _loss(comparison: Comparison) -> list[Row]:
 def evaluation_rows(runs: Sequence[Evaluations]) -> Iterator[Row]:
     """Rows about evaluations, ascending; none if no run has any.
 
-    The losses of tasks are from the last evaluation; of many tasks, only the largest are shown.
+    The losses of tasks are from the last evaluation; only the largest of many tasks are shown.
     """
     if not any(runs):
         return

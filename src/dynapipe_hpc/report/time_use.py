@@ -100,7 +100,7 @@ def _update_group(bar: Bar, n_stages: int) -> tuple[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class TimeUse:
-    """Time of the average rank by use, in the mean of some iterations.
+    """Time of the average rank by use, averaged over some iterations.
 
     These are iterations of the warm-up if none was traced after it.
     """

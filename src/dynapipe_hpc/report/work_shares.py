@@ -90,7 +90,7 @@ class PassWork:
 class _Tokens(NamedTuple):
     """Tokens of micro-batches, in arrays of shape (n_microbatches,).
 
-    They are of single samples, of rows without padding, and of rows with padding.
+    They are tokens of single samples, of rows without padding, and of rows with padding.
     """
 
     alone: Tokens

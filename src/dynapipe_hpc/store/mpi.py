@@ -130,7 +130,7 @@ class MpiMemory:
     def __init__(self, comm: MPI.Intracomm, memory: memoryview | None) -> None:
         """Opens `memory` of this rank, if it has any; called by all ranks of `comm` together.
 
-        It frees `comm`. Raises `RunError` if loads of the owner would not see others' writes.
+        It frees `comm`. Raises `RunError` if the owner's loads would not see other ranks' writes.
         """
         self._comm = comm
         info = MPI.Info.Create(_HINTS)
@@ -230,7 +230,7 @@ Access = Callable[[int], object]
 def choose_progress(comm: MPI.Intracomm, owners: Sequence[int], access: Access) -> AccessProgress:
     """The progress mechanism that MPI needs, tried out by all ranks together in less than 50 ms.
 
-    `access` accesses a rank's memory in every way that this rank will. At most four `owners`,
+    `access` accesses a rank's memory in every way that this rank will use. At most four `owners`,
     evenly spread, are tried.
     """
     longest_ms = 0.0
@@ -253,7 +253,7 @@ def _shortest_wait_ms(comm: MPI.Intracomm, owner: int, access: Access) -> float 
 def wait_for_quiet(
     comm: MPI.Intracomm, owner: int, access: Access, be_quiet: Callable[[], object]
 ) -> float:
-    """Time of two accesses to a rank's memory while it calls no MPI, in ms, on the slowest rank.
+    """Time in ms of two accesses to a rank's memory while it calls no MPI, on the slowest rank.
 
     Called by all ranks together; all except the owner access its memory.
     """
@@ -370,7 +370,7 @@ class MpiPlanStore:
         """Opens the store; called by all ranks of `comm` together.
 
         `plan_bytes` bounds the plan of one rank; ranks with different `host` numbers count as
-        on different hosts. Raises `RunError` on all ranks if MPI windows lack what it needs.
+        on different hosts. Raises `RunError` on all ranks if MPI windows lack what the store needs.
         """
         self._turns = PlannerTurns(comm.Get_size(), capacity, first_iteration)
         self._plan_bytes = plan_bytes
@@ -402,7 +402,7 @@ class MpiPlanStore:
     def put(self, iteration: int, rank: int, plan: bytes, timeout_s: float) -> None:
         """Stores the plan of a rank; see `PlanStore`. Only the iteration's planner may call it.
 
-        The ranks of a host get their plans when the plan of the last of them has been put.
+        The ranks of a host get their plans when the last of these plans has been put.
         """
         if len(plan) > self._plan_bytes:
             raise too_large_error(iteration, rank, len(plan), self._plan_bytes)

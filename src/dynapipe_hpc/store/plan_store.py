@@ -22,9 +22,9 @@ class PlanStore(Protocol):
     """A bounded queue of plan bytes per executing rank, in order of iterations.
 
     Contract: every plan is delivered once, in order and unchanged, starting with a given iteration;
-    each planner puts its own plans, and each rank takes its own, in order, each once. `put` of
-    iteration k waits until the rank has taken iteration k - capacity. After `timeout_s`, `put` and
-    `take` raise an error with the reason, leave the store as it was, and may be tried again.
+    each planner puts its own plans, and each rank takes its own plans, in order, once each. `put`
+    of iteration k waits until the rank has taken iteration k - capacity. After `timeout_s`, `put`
+    and `take` raise an error with the reason, leave the store as it was, and may be tried again.
     """
 
     @property
@@ -46,14 +46,14 @@ class PlanStore(Protocol):
         ...
 
     def fail(self, iteration: int, rank: int, reason: str, timeout_s: float) -> None:
-        """Publishes a planner's failure instead of a plan; in all else like `put`."""
+        """Publishes a planner's failure instead of a plan; otherwise like `put`."""
         ...
 
     def take(self, iteration: int, rank: int, timeout_s: float) -> bytes:
         """Takes the plan of a rank; waits for it.
 
         Raises:
-            PlannerFailedError: The planner failed, with its reason.
+            PlannerFailedError: The planner failed; the error has the reason.
             PlanStoreTimeoutError: There was no plan within `timeout_s`.
         """
         ...

@@ -32,7 +32,7 @@ class Memory(Protocol):
     """Memory of other ranks, in which the rings of hosts are.
 
     Contract: `read` and `write` are complete when they return. A rank that reads bytes of a write
-    also finds the bytes of all earlier writes of the same rank.
+    also finds the bytes of all earlier writes of the writing rank.
     """
 
     def read(self, owner: int, offset: int, n_bytes: int) -> bytes: ...

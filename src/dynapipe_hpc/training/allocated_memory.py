@@ -79,7 +79,7 @@ def reserved_bytes(planned_bytes: int) -> int:
 def reserve(device: torch.device, limit_bytes: int) -> None:
     """Lets torch's allocator take the memory of a GPU once, before training; raises `MemoryError`.
 
-    It allocates and frees a block up to the limit, which stays with the allocator.
+    It allocates and frees a block up to the limit; the block stays with the allocator.
     """
     # Building the model leaves pieces in the cache that are too small for large tensors.
     torch.cuda.empty_cache()

@@ -130,8 +130,8 @@ def continued(
 ) -> Iterator[int]:
     """Tokens that a model writes, one after another, until it writes one of `end_ids`.
 
-    A model that runs slices keeps keys and values; in others every token takes a pass over all
-    tokens before it. `source`: Tokens that an encoder reads; None for a model without one.
+    A model that runs slices keeps keys and values; in other models, every token needs a pass over
+    all tokens before it. `source`: Tokens that an encoder reads; None for a model without one.
     """
     read, kv_cache = list(tokens), KeyValueCache() if stage.has_kv_cache else None
     while (token := choose(logits_of(stage, read, source, kv_cache)[-1])) not in end_ids:

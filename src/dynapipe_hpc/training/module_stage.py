@@ -29,8 +29,8 @@ class ActivationMemory:
     """Account of a rank's activations: tensors saved by autograd, and boundary tensors.
 
     A storage counts once, however many tensors share it; weights do not count, nor does memory that
-    a pass needs only while it runs (`has_transient`). `peak_bytes` is that since the last
-    `restart`.
+    a pass needs only while it runs (`has_transient`). `peak_bytes` is the peak since the
+    last `restart`.
     """
 
     has_transient = False
@@ -43,7 +43,7 @@ class ActivationMemory:
         self.peak_bytes = 0
 
     def keep(self, microbatch: int, tensor: Tensor) -> None:
-        """Adds a boundary tensor to an account; part of a buffer before autograd saves it."""
+        """Adds a boundary tensor to an account; if part of a buffer, before autograd saves it."""
         self._charge(microbatch, tensor, tensor.nbytes)
 
     @contextmanager

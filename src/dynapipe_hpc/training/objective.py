@@ -26,7 +26,7 @@ Takes the loss of each prediction, shape (rows, tokens), and its labels.
 
 
 def weighted_tokens(token_losses: Tensor, labels: Labels) -> Tensor:
-    """Weighted sum of the losses of tokens, which is trained; see `token_weights`."""
+    """Weighted sum of the losses of tokens: the loss that is trained; see `token_weights`."""
     return (token_losses * labels.weights.to(token_losses.dtype)).sum()
 
 
@@ -110,7 +110,7 @@ def pair_losses(
 
 
 class PreferenceLoss:
-    """Weighted sum of the losses of preference pairs, which is trained; see `pair_losses`."""
+    """Weighted sum of losses of preference pairs: the loss that is trained; see `pair_losses`."""
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ from dynapipe_hpc.training.tied_copies import NOTHING_TIED, Tied, TiedCopies, bo
 
 
 class ZeroPartition:
-    """Part of flat buffers that a replica updates: one of `n_parts` with ZeRO-1, all without.
+    """Part of flat buffers that a replica updates: one of `n_parts` with ZeRO-1, else everything.
 
     Source: Rajbhandari et al., "ZeRO", SC 2020: optimizer state partitioning.
     """
@@ -82,8 +82,8 @@ class LossScale:
 
     With float16, whose gradients underflow, it is halved when a gradient overflows, and doubled
     after many steps without overflow; with other types it is one. All ranks see the same norms, so
-    they hold the same scale. `n_skipped`: Consecutive skipped steps for which a smaller one would
-    not have helped.
+    they hold the same scale. `n_skipped`: Consecutive skipped steps for which a smaller scale
+    would not have helped.
     """
 
     def __init__(self, dtype: torch.dtype, may_skip: int = 0) -> None:
@@ -372,7 +372,7 @@ def _early_sums(
     """Overlapped all-reduce; None if not supported, with ZeRO, and with tensor-parallel shards.
 
     ZeRO shares do not end at layers. Shards sum activations in backward passes: NCCL may deadlock
-    if ranks start sums of overlapping groups in another order.
+    if ranks start sums of overlapping groups in different orders.
     """
     is_simple = not share.is_part and collectives.n_shards == 1
     if collectives.n_replicas == 1 or not (is_simple and collectives.sums_beside_work):

@@ -62,8 +62,8 @@ class OverlappedGradientReduce:
     def expect_last_backward(self, adds_to: Iterable[Tensor]) -> None:
         """Announces that the next backward pass completes the gradients.
 
-        `adds_to`: Parameters to whose gradients it adds, in the second half of a split pass not
-        all.
+        `adds_to`: Parameters to whose gradients the pass adds; not all parameters if it is the
+        second half of a split pass.
         """
         self._is_last = True
         missing = {id(parameter) for parameter in adds_to}

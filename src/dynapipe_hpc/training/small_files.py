@@ -89,7 +89,7 @@ def write_token_ids(
 
 
 def add_end_ids(folder: Path, end_ids: Iterable[int]) -> None:
-    """Adds end tokens to a model's, unless it has them."""
+    """Adds end tokens to those of a model, unless it has them."""
     ids = read_end_ids(folder)
     if more := [each for each in end_ids if each not in ids]:
         _write(folder, {**_generation_values(folder), _END: _one_or_list([*ids, *more])})

@@ -18,7 +18,7 @@ def token_weights(
     """Weight of each trained token, so that the weighted sum over a batch is its loss.
 
     The weights of a global batch add up to one, however it is split. A preference pair counts as
-    one token. With "sample" and "task", these weigh the same, and so do all tokens within one.
+    one token. With "sample" or "task", all of these weigh the same, as do the tokens within each.
     """
     counts = {s.sample_id: 1 if s.is_pair else trained.count(s) for s in samples}
     match weighting:
@@ -59,7 +59,7 @@ class TokenLoader:
         self._ahead: dict[MicroBatch, Batch] = {}
 
     def start_iteration(self, samples: Sequence[Sample], iteration: int | None = None) -> None:
-        """Starts a global batch, of a training iteration; without dropout if that is None."""
+        """Starts a global batch of a training iteration, or of none: then without dropout."""
         by_id = {sample.sample_id: sample for sample in samples}
         weights = token_weights(samples, self._weighting, self._tokens.trained)
         self._tokens = replace(self._tokens, samples=by_id, weights=weights, iteration=iteration)

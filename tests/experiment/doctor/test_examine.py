@@ -1,5 +1,7 @@
 """The doctor: its findings about a machine, devices and a configuration."""
 
+import errno
+import os
 import re
 from pathlib import Path
 from typing import TypeVar
@@ -21,6 +23,7 @@ from dynapipe_hpc.experiment.doctor.examine import (
     lines,
     merged,
 )
+from dynapipe_hpc.experiment.run_lock import RunLock
 from dynapipe_hpc.job.job import Job
 
 T = TypeVar("T")
@@ -71,6 +74,19 @@ def test_ranks_meet_once_though_the_folder_cannot_be_removed(tmp_path: Path) -> 
     levels = {each.subject: each.level for each in check_folder(case)}
     assert n_broadcasts == 1
     assert levels["lock"] is Level.FACT
+
+
+def test_a_lock_that_cannot_be_taken_is_the_only_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: RunLock) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(RunLock, "acquire", refuse)
+    (finding,) = check_folder(Case(Job(MPI.COMM_WORLD), ALONE, tmp_path))
+    assert finding.level is Level.PROBLEM
+    assert "Operation not permitted; name another folder with -o" in finding.text
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_configuration_that_goes_with_all_has_no_problem(folder: Path, capsys: Output) -> None:

@@ -61,15 +61,15 @@ class DatasetFile:
     """A dataset open for reading, by any number of threads and processes at once.
 
     Everything but the tokens is in memory, 32 bytes per sample and 8 per span. Tokens are read on
-    demand, always of a complete sample, because every read compares its checksum.
+    demand, always a complete sample, because every read compares its checksum.
 
     `end_ids`: Ids of the tokens that end trained turns of conversations, or else all targets.
     `start_id`: Id of the token that models read before every sample; None if that is the sample's
     first token. Then this token does not count in lengths, and `read` leaves it out: a sample of
-    n tokens is one of n - 1 with a start token of its own. `has_pairs`: Whether the samples are
-    preference pairs, whose target is the chosen answer. `task_ids`: Task id of every sample, shape
-    (n_samples,). `crcs`: Checksum of every sample as it was written, see `crc_of`, shape
-    (n_samples,). `places`: Position of the tokens of each part in the file, in bytes.
+    n tokens becomes a sample of n - 1 with a start token of its own. `has_pairs`: Whether the
+    samples are preference pairs, whose target is the chosen answer. `task_ids`: Task id of every
+    sample, shape (n_samples,). `crcs`: Checksum of every sample as it was written, see `crc_of`,
+    shape (n_samples,). `places`: Position of the tokens of each part in the file, in bytes.
     """
 
     def __init__(self, path: Path) -> None:
@@ -222,9 +222,9 @@ class DatasetFile:
         return hashlib.sha256(self.crcs.tobytes()).hexdigest()
 
     def read(self, sample: Sample, *, keeps_end: bool = False) -> SampleTokens:
-        """Reads the tokens of a sample that are used.
+        """Reads the used tokens of a sample.
 
-        `keeps_end`: Whether they are the last ones of its input, not the first.
+        `keeps_end`: Whether the last tokens of its input are used, not the first ones.
 
         Raises `InputError`: The sample is damaged, or cannot be read.
         """
@@ -310,8 +310,8 @@ class DamagedSampleError(InputError):
 def verify_dataset(path: Path) -> str:
     """Reads all samples of a dataset, and compares them with their checksums.
 
-    Returns the `content_sha256` of the dataset. Raises `InputError`: Names all samples that differ,
-    or the first that cannot be read.
+    Returns the `content_sha256` of the dataset. Raises `InputError`, which names all samples that
+    differ, or the first that cannot be read.
     """
     damaged = []
     with DatasetFile(path) as dataset:
@@ -386,7 +386,7 @@ def check_spans(spans: Spans, first_target: Lengths, n_tokens: Lengths) -> None:
 
 
 class JoinedDatasets:
-    """Datasets of the same tokenizer, read as one: ids of samples and tasks count through all.
+    """Datasets of the same tokenizer, read as one: sample and task ids are numbered through all.
 
     Attributes are those of a `DatasetFile`. `end_ids`: The end tokens of all datasets together.
     `start_id`: The token that models read before every sample; None if that depends on the sample.

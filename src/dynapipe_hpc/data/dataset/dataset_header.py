@@ -51,7 +51,7 @@ class DatasetHeader:
         return self.turn_end_ids or (self.eos_id,)
 
     def difference(self, other: "DatasetHeader", *more: str) -> str:
-        """The first field of the tokenizer or `more` in which `other` differs; empty if none."""
+        """The first field, of the tokenizer or `more`, in which `other` differs; empty if none."""
         for name in ("tokenizer_sha256", "vocab_size", "eos_id", *more):
             ours, theirs = getattr(self, name), getattr(other, name)
             if ours != theirs:

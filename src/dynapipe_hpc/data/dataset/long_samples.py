@@ -26,8 +26,8 @@ Tokens = npt.NDArray[np.int64]
 class UsedTokens(NamedTuple):
     """The samples and tokens of a dataset that training uses.
 
-    `rejected`: Number of tokens used of every rejected answer, shape (n_samples,); 0 where samples
-    are no preference pairs.
+    `rejected`: Number of used tokens of every rejected answer, shape (n_samples,); 0 where samples
+    are not preference pairs.
     """
 
     kept: Tokens  # ids of the samples that are not left out, ascending, shape (n_kept,)
@@ -37,11 +37,11 @@ class UsedTokens(NamedTuple):
 
     @property
     def lengths(self) -> Tokens:
-        """Number of tokens used of every sample, shape (n_samples,)."""
+        """Number of used tokens of every sample, shape (n_samples,)."""
         return self.inputs + self.targets + self.rejected
 
     def samples(self, ids: Tokens, task_ids: Integers) -> list[Sample]:
-        """Samples by their ids; `task_ids` are those of all samples, shape (n_samples,)."""
+        """Samples by their ids; `task_ids` has the task ids of all samples, shape (n_samples,)."""
         columns = (self.inputs, self.targets, task_ids, self.rejected)
         return list(map(Sample, ids.tolist(), *(column[ids].tolist() for column in columns)))
 
@@ -73,10 +73,10 @@ def used_tokens(
     *,
     rejected_lengths: Integers | None = None,
 ) -> UsedTokens:
-    """The tokens used of all samples; see `DataConfig.long_samples`.
+    """The used tokens of all samples; see `DataConfig.long_samples`.
 
     A preference pair is cut or left out as a unit. The last `OPENING_TOKENS` of its prompt are
-    kept, or a quarter of data.max_tokens if that is less. Where targets are cut, its longer answer
+    kept, or a quarter of data.max_tokens if that is less. Where targets are cut, the longer answer
     is cut first, down to the length of the shorter one.
 
     `input_lengths`: Number of input tokens of every sample, shape (n_samples,). `target_lengths`:
@@ -125,8 +125,8 @@ def _cut_answers(
 def inputs_after_turns(room: Tokens, input_lengths: Integers, spans: Spans) -> Tokens:
     """Length of the longest tail of each input that fits and begins right after a turn, or 0.
 
-    `room`: Most input tokens that fit, shape (n_samples,). `input_lengths`: Number of input tokens
-    of every sample, shape (n_samples,).
+    `room`: Maximum number of input tokens that fit, shape (n_samples,). `input_lengths`: Number of
+    input tokens of every sample, shape (n_samples,).
     """
     owners = np.repeat(np.arange(len(room)), spans.lengths)
     after_turn = input_lengths[owners] - spans.ends  # negative after the last, which is the target

@@ -28,7 +28,7 @@ class Mixture:
     dataset has reached its limit of epochs, it is no longer drawn from; the other datasets take its
     place in proportion to their rates.
 
-    `epochs`: Most epochs of each dataset; None for no limit. Source: Webster's method of
+    `epochs`: Limit of epochs of each dataset; None for no limit. Source: Webster's method of
     apportionment, seat by seat; in scheduling: Waldspurger and Weihl, "Stride Scheduling:
     Deterministic Proportional-Share Resource Management", MIT, 1995.
     """
@@ -62,7 +62,7 @@ class Mixture:
 
     @property
     def ends(self) -> list[float]:
-        """Most draws from each dataset, infinite without a limit of epochs."""
+        """Limit of draws from each dataset, infinite without a limit of epochs."""
         limits = zip(self.n_samples, self.epochs, strict=True)
         return [math.inf if epochs is None else n * epochs for n, epochs in limits]
 
@@ -84,7 +84,7 @@ class Mixture:
 
     @property
     def token_rates(self) -> list[float]:
-        """Share of each dataset in the tokens in the long run, before any reaches its limit."""
+        """Share of tokens from each dataset in the long run, before any reaches its limit."""
         sizes = zip(self.rates, self.n_tokens, self.n_samples, strict=True)
         tokens = [rate * n_tokens / n_samples for rate, n_tokens, n_samples in sizes]
         return [each / sum(tokens) for each in tokens]
@@ -127,7 +127,7 @@ class Mixture:
         return datasets[np.argsort(np.concatenate(due), kind="stable")]
 
     def _due_before(self, time: float, dataset: int, count: int) -> Floats:
-        """Due times before `time` of the draws from a dataset, from draw number `count` on."""
+        """Due times, before `time`, of a dataset's draws from draw number `count` on."""
         rate = self.rates[dataset]
         end = int(min(self.ends[dataset], time * rate + 1))
         due = (np.arange(count, max(end, count)) + 0.5) / rate
@@ -192,7 +192,7 @@ class MixtureBatches(Batches):
 
 
 def _drawn_before(samples: Tokens) -> Tokens:
-    """The `earlier` of `batch_starts`, for samples in the order of drawing."""
+    """The argument `earlier` of `batch_starts`, for samples in the order of drawing."""
     order = np.argsort(samples, kind="stable")
     again = np.flatnonzero(samples[order[1:]] == samples[order[:-1]])
     before = np.full(len(samples), -1, np.int64)
@@ -232,7 +232,7 @@ class Visits:
 def _keep_apart(previous: Tokens, order: Tokens) -> None:
     """Moves samples in the last quarter of one order out of the first quarter of the next.
 
-    They change places with samples of the middle. So the last quarter stays as it was drawn, and no
+    They change places with samples in the middle. So the last quarter stays as it was drawn, and no
     order depends on what was moved in the order before it.
     """
     n_samples, quarter = len(order), len(order) // 4

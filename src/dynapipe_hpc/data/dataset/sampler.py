@@ -48,7 +48,7 @@ class Batches(ABC):
         """Block of batches; callers have asked for every block before it at least once."""
 
     def has_at_least(self, n_samples: int) -> bool:
-        """Whether `n_samples` of the longest samples fit the budget before any can repeat."""
+        """Whether `n_samples` samples of maximum length fit the budget before any can repeat."""
         longest = int(self._lengths[self._kept].max())
         return n_samples * longest <= self._budget and n_samples <= self._apart
 
@@ -81,7 +81,7 @@ def random_order(n_samples: int, seed: int, epoch: int, dataset: int = 0) -> Tok
     seed's upper word goes after the epoch, so that no two pairs of seed and epoch have the same
     words; a dataset number of 0 changes nothing.
 
-    The order is that of raw random words, because NumPy keeps bit streams the same between
+    The order comes from raw random words, because NumPy keeps bit streams the same between
     versions, but not the result of `Generator.permutation`.
     """
     entropy = np.random.SeedSequence([seed % 2**32, epoch, seed // 2**32, dataset])
@@ -96,7 +96,7 @@ def batch_starts(
     """Cuts samples into batches that are as large as the budget allows.
 
     `lengths`: Number of tokens of every sample, in the order of drawing. `earlier`: For each draw,
-    the latest draw that it or an earlier one repeats, or -1; None if no sample repeats. A batch
+    the latest draw that it or a draw before it repeats, or -1; None if no sample repeats. A batch
     ends before a sample that it already has. Returns the index at which each batch starts, then the
     end of all samples, where the last batch ends; and whether the last batch has no room left.
     """

@@ -27,7 +27,7 @@ def check_template(name: str, source: str) -> None:
         for block in filter(_is_mark, outer.find_all(nodes.CallBlock)):
             raise InputError(
                 f"{name}: has {{% generation %}} in a macro, call, block, filter, assignment or "
-                f"recursive loop (line {block.lineno}), from where transformers does not know its "
+                f"recursive loop (line {block.lineno}), where transformers does not know its "
                 "place; move or remove it in a copy of the template: preprocess --template FILE"
             )
 
@@ -39,7 +39,7 @@ _JOINED = (
 
 
 def _is_mark(node: nodes.Node) -> bool:
-    """Whether a node is a `{% generation %}` block, the only one that an extension makes."""
+    """Whether a node is a `{% generation %}` block, the only block that an extension makes."""
     return isinstance(node, nodes.CallBlock) and isinstance(
         node.call.node, nodes.ExtensionAttribute
     )
@@ -209,7 +209,8 @@ def _compiled(source: str) -> Any:
     """A template compiled in the environment of `transformers`, which caches it.
 
     `transformers` itself also copies all values before rendering, which takes longer than
-    rendering; values from JSON need no copy. Values that must not be printed raise if they are.
+    rendering; values from JSON need no copy. Values that must not be printed raise an error if
+    they are.
     """
     with optional_packages():
         from transformers.utils.chat_template_utils import _compile_jinja_template

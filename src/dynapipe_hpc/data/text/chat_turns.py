@@ -20,8 +20,8 @@ def stays(text: str, longer: str) -> bool:
 def start_of_turn(chat: ChatText, k: int) -> int:
     """The position at which turn `k` starts in the text of the messages up to it.
 
-    It follows the generation prompt. If that prompt holds more than the template writes before an
-    answer, such as an opening of reasoning, it follows what the template writes before any answer.
+    It follows the generation prompt, or, if that prompt holds more than the template writes before
+    this answer, such as an opening of reasoning, what the template writes before any answer.
 
     Raises `RefusalError`: The template refuses the messages up to the turn. Raises `InputError`:
     The template changes the messages before it.
@@ -44,7 +44,7 @@ def locate_in_whole(chat: ChatText, k: int) -> Span:
     """The place of turn `k` in the text of all messages.
 
     If it is rendered differently there, its place is all text that another answer would change,
-    with its end marker if the template writes the same one after the last turn.
+    with its end marker if the template writes the same marker after the last turn.
     """
     whole = chat.whole().text
     try:

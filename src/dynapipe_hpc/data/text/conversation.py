@@ -59,7 +59,7 @@ Content = Texts | tuple[Conversation, ...]
 
 
 def n_shared(one: Sequence[object], other: Sequence[object]) -> int:
-    """Number of equal messages, characters or tokens at the start of both."""
+    """Number of equal messages, characters or tokens at the start of both sequences."""
     if other[: len(one)] == one:
         return len(one)
     both = zip(one, other, strict=False)

@@ -46,7 +46,7 @@ class Parts(list[Any]):
 
     @property
     def other_types(self) -> list[str]:
-        """Types of the parts that are no text."""
+        """Types of the parts that are not text."""
         return [part["type"] for part in self if part["type"] != "text"]
 
 

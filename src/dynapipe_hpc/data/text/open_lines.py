@@ -23,7 +23,7 @@ _GZIP = b"\x1f\x8b"
 _ZSTD = (b"\x28\xb5\x2f\xfd", *(bytes([kind, 0x2A, 0x4D, 0x18]) for kind in range(0x50, 0x60)))
 """First bytes of frames of text, and of skippable frames, which pzstd writes before them."""
 _MAX_ZSTD_WINDOW = 1 << 31
-"""Largest window in bytes, as of `zstd --long=31`; a frame takes only the size that it names."""
+"""Largest window in bytes, as with `zstd --long=31`; a frame takes only the size that it names."""
 _PARQUET, _ARROW_FILE, _ARROW_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
 _TABLES = (_PARQUET, _ARROW_FILE, _ARROW_STREAM)
 _PEEKED = 1 << 10
@@ -47,7 +47,7 @@ def open_lines(path: Path) -> Iterator["LineFile"]:
 
 
 def is_plain_text(path: Path) -> bool:
-    """Whether a regular file is lines of text, whose bytes are those of the file.
+    """Whether a regular file is lines of text, whose bytes are the bytes of the file.
 
     Raises `OSError`: The file cannot be read.
     """
@@ -78,7 +78,7 @@ def _lines_of(path: Path, file: Any) -> Iterator["LineFile"]:
 
 
 def _text(path: Path, file: io.BufferedReader) -> "LineFile":
-    """The lines of a text, or the elements of an array, which is read at once."""
+    """The lines of a text, or the elements of an array, which is read as a whole."""
     if not _begins_array(file.peek(_PEEKED)):
         return file
     try:
@@ -98,7 +98,7 @@ def _begins_array(start: bytes) -> bool:
 
 
 class _ZstdText(io.RawIOBase):
-    """Text of all frames of zstd, as the library's own reader takes a truncated file for complete.
+    """Text of all zstd frames; the library's own reader takes a truncated file for complete.
 
     Raises `EOFError`: The file is truncated.
     """
@@ -214,7 +214,7 @@ def read_blocks(path: Path) -> Iterator[Lines]:
 
 
 def _next_line(file: LineFile) -> bytes:
-    """A line; only the start of a line too long for memory."""
+    """A line, or only its start if it is too long for memory."""
     line = rest = file.readline(MAX_LINE_BYTES + 1)
     while len(line) > MAX_LINE_BYTES and rest and not rest.endswith(b"\n"):
         rest = file.readline(MAX_LINE_BYTES)

@@ -39,7 +39,7 @@ _LIKE_PROMPTS = ("question", "query", "input")
 
 
 def with_usual_names(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A pair of OpenAI, HelpSteer, NeMo or StackExchange with the names of TRL's fields."""
+    """A pair in the format of OpenAI, HelpSteer, NeMo or StackExchange, with TRL's field names."""
     if not record.keys().isdisjoint((PROMPT, *ANSWERS)):
         return record
     shared: Mapping[str, Any] = {}
@@ -114,8 +114,8 @@ def text_preference(record: Mapping[str, Any]) -> Texts:
 def chat_preference(record: Mapping[str, Any]) -> tuple[Conversation, ...]:
     """The pair of conversations in a record.
 
-    The messages before the answers are the first of both answers, or in `prompt`, or else in
-    `conversations` or `messages`.
+    The messages before the answers are the first messages of both answers, or are in `prompt`, or
+    else in `conversations` or `messages`.
     """
     _check_fields(record, needs_answers=True)
     before = _messages_before(record)
@@ -144,7 +144,7 @@ def chat_preference(record: Mapping[str, Any]) -> tuple[Conversation, ...]:
 
 
 def _check_answer(name: str, chat: Conversation, n_before: int) -> None:
-    """Refuses messages after the prompt that are no answer."""
+    """Refuses messages after the prompt that are not an answer."""
     answer = chat.messages[n_before:]
     if (role := answer[0]["role"]) != ASSISTANT:
         raise InputError(
@@ -249,7 +249,7 @@ def _chat(record: Mapping[str, Any], name: str, before: Sequence[Any]) -> Conver
     elif isinstance(answer, dict):
         answer = [answer]
     if not isinstance(answer, list) or not answer:
-        raise InputError(f"field '{name}' is {kind_of(answer)}, not a message, or a list of these")
+        raise InputError(f"field '{name}' is {kind_of(answer)}, not a message or list of messages")
     messages = answer if _repeats(answer, before, record, name) else [*before, *answer]
     others = {k: v for k, v in record.items() if k not in (*ANSWERS, PROMPT, CONVERSATIONS)}
     return conversation_from({**others, "messages": messages}, "", "")
@@ -258,7 +258,7 @@ def _chat(record: Mapping[str, Any], name: str, before: Sequence[Any]) -> Conver
 def _repeats(
     answer: Sequence[Any], before: Sequence[Any], record: Mapping[str, Any], name: str
 ) -> bool:
-    """Whether the messages of an answer begin with those before it.
+    """Whether the messages of an answer begin with the messages before it.
 
     A text prompt is often repeated as the first message, perhaps in other words.
     """

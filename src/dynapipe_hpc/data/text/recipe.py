@@ -41,7 +41,7 @@ def recipe_of(
 ) -> Recipe:
     """The recipe for records of a format.
 
-    Conversations are rendered by the chat template that is named, or else by the tokenizer's. Pairs
+    Conversations are rendered by the named chat template, or else by the tokenizer's. Pairs
     are rendered only by a named template, as a message of the user and one of the assistant.
     Rendered text begins with what its template writes, so no start token comes before it, unless
     one is named, or the tokenizer belongs to an encoder-decoder model.
@@ -84,7 +84,7 @@ def _template(files: TokenizerFiles | None, path: Path | None) -> ChatTemplate |
 def format_of_sources(sources: Sequence[Path], fields: PairFields) -> RecordFormat:
     """The format of the records of all sources, by the first line of each.
 
-    A look into a pipe would lose what is read; pipes are taken to have the format of the other
+    Looking into a pipe would lose what is read; pipes are taken to have the format of the other
     sources, or pairs.
     """
     formats: dict[RecordFormat, Path] = {}

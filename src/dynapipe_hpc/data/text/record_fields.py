@@ -9,7 +9,7 @@ from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.data.input_file import json_value
 
 MAX_NAMES = 8
-"""Most names of fields or roles that an error message lists."""
+"""Maximum number of names of fields or roles that an error message lists."""
 
 
 class RecordFormat(StrEnum):
@@ -24,7 +24,7 @@ class RecordFormat(StrEnum):
         TEXT: `text`, all of which is the target.
         PREFERENCES: Two answers to one prompt, as texts: `chosen`, `rejected` and `prompt`, see
             `text_preference`.
-        CHAT_PREFERENCES: The same as messages, see `chat_preference`.
+        CHAT_PREFERENCES: Two answers to one prompt, as messages, see `chat_preference`.
     """
 
     PAIRS = "pairs"
@@ -76,7 +76,7 @@ REFUSED: Mapping[str, Mapping[str, str]] = {
     ),
 }
 """Fields whose meaning training cannot honour, and why not. data/README.md lists the fields that
-are used. All other fields are ignored, or in messages left to the template."""
+are used. All other fields are ignored or, in messages, left to the template."""
 
 
 def check_fields(fields: Mapping[str, Any], place: str, prefix: str = "") -> None:
@@ -111,7 +111,7 @@ def instruction_of(record: Mapping[str, Any]) -> str:
 
 
 def json_of(value: object, name: str, kind: type) -> Any:
-    """A list or an object, which may be written as JSON in a string; an empty string is None."""
+    """A list or an object, which may be written as JSON in a string; None for an empty string."""
     expected = kind_of(kind())
     if value is None or value == "":
         return None

@@ -82,7 +82,7 @@ def _has_prompt(record: Record, fields: PairFields) -> bool:
 
 
 def _message_fields(record: Record, fields: PairFields) -> PairFields | None:
-    """The fields of a pair that are both lists of messages (TRL); None if there are none."""
+    """The two fields of a pair if both are lists of messages (TRL); None if they are not."""
     for each in (fields, PROMPT_FIELDS):
         if all(isinstance(record.get(name), list) for name in (each.inputs, each.targets)):
             return each
@@ -187,7 +187,7 @@ _NAMES = {
 
 
 class FormatError(InputError):
-    """The records have another format than the one asked for; names it, and the remedy."""
+    """The records have another format than expected; the message names it, and the remedy."""
 
 
 def check_first_line(path: Path, line: bytes, expected: RecordFormat, fields: PairFields) -> None:

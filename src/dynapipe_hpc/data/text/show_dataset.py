@@ -25,7 +25,7 @@ _READ, _TRAINED, _CHOSEN, _REJECTED = "read", "trained", "chosen", "rejected"
 def show_samples(path: Path, n_samples: int, tokenizer: TokenizerFiles | None) -> str:
     """The first samples of a dataset: a line for each stretch of tokens, trained or only read.
 
-    Of preference pairs, the chosen and the rejected answer have lines of their own.
+    In preference pairs, the chosen and the rejected answer have lines of their own.
 
     Text is shown with its line ends and other unprintable characters escaped, or as token ids if
     there is no tokenizer. Datasets of bytes need none.

@@ -217,7 +217,7 @@ def _text_of(number: int, record: dict[str, Any], recipe: Recipe) -> _Text:
 
 
 def _checked(text: _Text) -> _Text:
-    """Refuses texts that have no UTF-8, wherever in a record or a template they come from."""
+    """Refuses texts that UTF-8 cannot encode, wherever in a record or a template they come from."""
     rendered = (each.text for each in text.rendered)
     try:
         "".join(chain([text.task], *text.answers, rendered)).encode()
@@ -274,7 +274,7 @@ def _parse(line: bytes) -> dict[str, Any]:
 
 
 MAX_TMPDIR_BYTES = 75
-"""Longest TMPDIR, in bytes: a socket's path in it has the 107 bytes that Linux takes at most."""
+"""Longest TMPDIR, in bytes: a socket's path in it then has 107 bytes, the maximum on Linux."""
 
 
 TokenizePool = Callable[[Iterable[Lines]], Iterator[TokenizedLines]]
@@ -336,8 +336,8 @@ def _by_workers(
 def _undisturbed() -> Iterator[None]:
     """Blocks signals: after one, a process not yet registered would be waited for forever.
 
-    Processes that start inside keep them blocked. Ctrl-C reaches every process of the terminal,
-    but only the first one handles it and ends the others.
+    Processes that start in the block keep them blocked. Ctrl-C reaches every process of the
+    terminal, but only the first one handles it and ends the others.
     """
     held_before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:

@@ -33,9 +33,9 @@ class Tokenizer:
         transformers: Version of `transformers` that loaded the tokenizer; empty if none did.
         vocab_size: Largest token id + 1, added tokens included.
         eos_id: The token that ends every target.
-        start_id: The token that models read before every sample; None if samples begin with their
-            own.
-        input_end_id: The token that ends every input, as in a T5; None if inputs just end.
+        start_id: The token that models read before every sample; None if samples begin with a
+            start token of their own.
+        input_end_id: The token that ends every input, as in a T5; None if no token ends inputs.
         special_tokens: Whether text that spells the name of a special token becomes that token.
         special_texts: Names of the special tokens.
         added_ids: Ids of the added tokens, which are names rather than pieces of text, by name.
@@ -60,7 +60,7 @@ class Tokenizer:
         return [ids for ids, _ in marked]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of token ids, without special tokens; what is no UTF-8 is replaced."""
+        """Text of token ids, without special tokens; what is not UTF-8 is replaced."""
         return bytes(i for i in ids if i < self.eos_id).decode(errors="replace")
 
     def encode_marked(
@@ -119,9 +119,9 @@ def load_tokenizer(
     `files`: The tokenizer's files; None for bytes. `end_token`: Text of the token that ends a
     sequence; by default a well-known one. `start_token`: Text of the token that models read before
     every sample, or "none"; by default the one that a model was trained to read, see
-    `_default_ends`. `input_end_token`: Text of the token that ends every input, or "none";
-    likewise. `special_tokens`: Whether text that spells the name of a special token becomes that
-    token.
+    `_default_ends`. `input_end_token`: Text of the token that ends every input, or "none"; by
+    default the one that a model was trained to read, too. `special_tokens`: Whether text that
+    spells the name of a special token becomes that token.
     """
     named = {"--start": start_token, "--inputs-end": input_end_token}
     if files is None:
@@ -235,7 +235,7 @@ def _tokens_of(encoded: tokenizers.Encoding, span: Span) -> Span:
 
 
 def _check_tokens(named: Mapping[str, str | None], ids: Mapping[str, int], name: str) -> None:
-    """Refuses options that name tokens which a tokenizer does not have; None is not named."""
+    """Refuses options that name tokens which a tokenizer does not have; None names no token."""
     for option, token in named.items():
         if token is None or token in ids:
             continue

@@ -49,7 +49,7 @@ def movable(values: Tensor) -> list[Any]:
 
 
 def to_host(values: Tensor) -> Tensor:
-    """The tensor in host memory; itself if it is there."""
+    """The tensor in host memory; the same tensor if it is already there."""
     return values.to(CPU)
 
 

@@ -113,10 +113,10 @@ class TorchTransport:
     """A rank's `Transport` over process groups of torch.distributed, one per payload.
 
     Messages of a pair of ranks match in the order in which each side starts them, and plans make
-    sure that both sides have the same order. NCCL needs that in each group, in which a pair has one
-    stream. A transfer runs after all work launched before it, so a tensor is sent once computed,
-    and a slot is refilled once read. Waiting makes the compute stream wait on the device; with
-    gloo, which has no streams, this thread waits.
+    sure that both sides have the same order. NCCL needs this in each group, as a pair has one
+    stream there. A transfer runs after all work launched before it, so a tensor is sent after it is
+    computed, and a slot is refilled after it is read. Waiting makes the compute stream wait on the
+    device; with gloo, which has no streams, this thread waits.
 
     Tensors are sent from buffers of the transport. The memory of a sent tensor could be allocated
     again only when the host sees that the stream has passed the send, perhaps an iteration later; a

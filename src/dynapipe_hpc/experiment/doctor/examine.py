@@ -172,7 +172,7 @@ def check_launch(case: Case) -> Iterator[Finding]:
 
 
 def check_store(case: Case) -> Iterator[Finding]:
-    """One-sided access between ranks, in which plans are sent (collective)."""
+    """One-sided access between ranks, by which plans are sent (collective)."""
     job, host = case.job, case.on_host.broadcast(case.job.rank)
     try:
         store = MpiPlanStore(job.comm, 1, _PLAN_BYTES, host=host)
@@ -296,15 +296,16 @@ def _shared_memory(case: Case, host: str, n_ranks: int) -> Finding:
 
 
 def check_folder(case: Case) -> Iterator[Finding]:
-    """Locks a folder as runs do, by renaming, and looks for it from every rank (collective)."""
+    """Locks a folder as runs do, by renaming, and looks for the lock on every rank (collective)."""
     folder = case.folder.resolve()
     place = next(each for each in (folder, *folder.parents) if each.exists())
-    written = Path()
+    own, held = Path(), Path()
     if case.job.is_first:
         try:
-            written = Path(mkdtemp(prefix=".dynapipe-hpc-", dir=place))
-            lock = RunLock(written)
+            own = Path(mkdtemp(prefix=".dynapipe-hpc-", dir=place))
+            lock = RunLock(own)
             lock.acquire()
+            held = own
             yield Finding("lock", f"{place}: taken by renaming a folder")
         except OSError as error:
             remedy = "name another folder with -o, or change its permissions"
@@ -312,7 +313,7 @@ def check_folder(case: Case) -> Iterator[Finding]:
         except InputError as error:
             yield Finding("lock", str(error), Level.PROBLEM)
     # Outside of `try`: ranks that make more collective calls than others wait forever.
-    written = case.job.broadcast(written)
+    written = case.job.broadcast(held)
     if written != Path() and not (written / LOCK).exists():
         yield Finding(
             f"seen from {platform.node()}",
@@ -321,9 +322,10 @@ def check_folder(case: Case) -> Iterator[Finding]:
             Level.PROBLEM,
         )
     case.job.barrier()
-    if case.job.is_first and written != Path():
+    if held != Path():
         lock.release()
-        shutil.rmtree(written, ignore_errors=True)
+    if own != Path():
+        shutil.rmtree(own, ignore_errors=True)
 
 
 def check_config(case: Case) -> Iterator[Finding]:

@@ -31,7 +31,7 @@ PAIRS, NEAR_PAIRS = "pairs", "near pairs"
 def mean_layer(kinds: Sequence[tuple[FloatArray, float]]) -> FloatArray:
     """Costs of stacks whose layers are a mean of several kinds, which alternate in a model.
 
-    `kinds`: Of each, costs, shape (n_points, n_stacks, 5 or 7), and its share of the layers.
+    `kinds`: Costs of each kind, shape (n_points, n_stacks, 5 or 7), and its share of the layers.
     Transient bytes are the maximum over kinds, as a stage has layers of every kind.
     """
     n = min(len(costs) for costs, _ in kinds)
@@ -49,8 +49,8 @@ def separate_layers(stacks: FloatArray) -> dict[str, FloatArray]:
     stacks by least squares. Bytes are exact, so they are subtracted. Transient bytes do not add
     up: a stage needs as much as the largest of its parts.
 
-    `stacks`: `MEASURED` of the `STACKS`, shape (n_points, 4, 5 or 7), smallest micro-batches first.
-    Returns arrays by kind, shape (n_points, 5 or 7), nowhere negative.
+    `stacks`: Columns `MEASURED` of `STACKS`, shape (n_points, 4, 5 or 7), smallest micro-batches
+    first. Returns arrays by kind, shape (n_points, 5 or 7), nowhere negative.
     """
     one, two, embedding, head = np.moveaxis(stacks, 1, 0)
     stage = 2 * one - two
@@ -77,7 +77,7 @@ def separate_sides(
 ) -> dict[str, FloatArray]:
     """Costs of the parts of an encoder-decoder model, with a fixed cost per side.
 
-    The method is that of `separate_layers`. The layers of a side share a relative bias, which
+    The method is as in `separate_layers`. The layers of a side share a relative bias, which
     grows with the square of a row's tokens, so a stack of n layers costs stage + side + n x
     layer. The activations received from the previous stage count with the side.
 
@@ -129,7 +129,7 @@ def layer_profiles(
     config: ExperimentConfig,
     mode: ExecutionMode,
 ) -> dict[LayerKey, LayerProfile]:
-    """Derives the costs of layers from those of stacks, and puts them on the grid.
+    """Derives the costs of layers from the costs of stacks, and puts them on the grid.
 
     `stacks`: By kind of layer, shape (n_points, n_stacks, 5 or 7), on the grid's first
     micro-batches (a decoder's on its pairs); `PAIRS` and `NEAR_PAIRS` on slices, if measured.

@@ -92,7 +92,7 @@ WHOLE: tuple[Measure, ...] = (Stack.times_ms,)
 """Measurements of a round if plans never split backward passes."""
 
 SPLIT: tuple[Measure, ...] = (Stack.times_ms, Stack.halves_ms)
-"""Measurements of a round if plans may split them; both follow each other per micro-batch."""
+"""Measurements of a round if plans may split them; both are made in turn for each micro-batch."""
 
 
 def write_costs(
@@ -120,7 +120,7 @@ def profile(
     and memory as they do in a run; the shards of a stage measure together.
 
     `repetition_s`: Time, per layout and mode of recomputation, for the rounds over the grid after
-    the first, which warms up. Returns the table, on all ranks.
+    the first round, which warms up. Returns the table, on all ranks.
     """
     torch.set_num_threads(config.training.threads)
     keep_freed_memory()
@@ -302,9 +302,9 @@ def typical_costs(memory: FloatArray, times_ms: FloatArray) -> FloatArray:
     The median over rounds is typical: a run is disturbed as often as its profile. If a forward pass
     takes longer before a split backward pass, the difference counts with the backward pass.
 
-    `memory`: Fields of `StackMemory`, shape (n_ranks, n_microbatches, n_stacks, 3). `times_ms`: Of
-    `Stack.times_ms`, shape (n_ranks, n_rounds, n_microbatches, n_stacks, 2), or 5 with those of
-    `Stack.halves_ms`.
+    `memory`: Fields of `StackMemory`, shape (n_ranks, n_microbatches, n_stacks, 3). `times_ms`:
+    Times from `Stack.times_ms`, shape (n_ranks, n_rounds, n_microbatches, n_stacks, 2), or 5 with
+    the times from `Stack.halves_ms`.
     """
     by_rank = np.median(times_ms, axis=1)
     # The last three are of split passes, if these were measured.
@@ -421,7 +421,7 @@ def paired_rank(rank: int, n_stages: int) -> int | None:
 def transfer_ms(
     transport: Transport[Tensor], rank: int, peer: int, tensor: Tensor, *, clock: Clock[Any]
 ) -> float:
-    """Time of one transfer: half of a round trip, from several in a row. Peers call it together.
+    """Time of one transfer: half a round trip, from several trips in a row. Peers call it together.
 
     Activations go to the higher rank and gradients to the lower one, as in a plan.
     """

@@ -121,7 +121,7 @@ class StackShape(NamedTuple):
     boundary: Boundary = Boundary.ROWS
 
     def layers(self, shape: ModelShape) -> range:
-        """Layers of a model; of a decoder not the first, which has another embedding."""
+        """Layers of a model; in a decoder not the first layer, which has another embedding."""
         start = shape.n_layers + 1 if self.boundary is Boundary.PAIR else 0
         return range(start, start + self.n_layers)
 
@@ -269,7 +269,7 @@ class Stack:
     ) -> tuple[float, float, float]:
         """Times of a micro-batch: forward, backward, and the deferred part of a split backward.
 
-        On a CPU another one is in flight, as in a pipeline, so that caches hold no more than there.
+        On a CPU another one is in flight, so that caches hold no more than they do in a pipeline.
         """
         in_flight = range(CPU_IN_FLIGHT if self._device == CPU else 1)
         with self._shards.not_waiting(), _naming_out_of_memory():

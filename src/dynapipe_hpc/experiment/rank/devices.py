@@ -182,7 +182,7 @@ def circumstances(config: ExperimentConfig, host: HostDevice, n_ranks: int) -> d
 
 
 def device_warnings(config: ExperimentConfig, host: HostDevice) -> Iterator[str]:
-    """Warnings of what is slow on GPUs: wide types, and packed rows without their own kernel."""
+    """Warnings about what is slow on GPUs: wide types, and packed rows without their own kernel."""
     dtype = config.training.dtype
     if dtype in ("float32", "float64") and host.gpu_name is not None:
         yield (

@@ -164,9 +164,10 @@ class Evaluations:
         log: RunLog | None,
         reference: FloatArray | None = None,
     ) -> None:
-        """Plans the batches; continues after the evaluations in `history`. `log`: the first rank's.
+        """Plans the batches; continues after the evaluations in `history`.
 
-        Preference pairs need their `reference`, see `find_reference`.
+        `log` is the first rank's log. Preference pairs need their `reference`, see
+        `find_reference`.
         """
         self._rank, self._log, self.history = rank, log, history or LossHistory(0)
         self._config, self._reference = experiment.config, reference

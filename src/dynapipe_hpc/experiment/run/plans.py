@@ -85,7 +85,7 @@ class OnlineCosts:
 
     Iteration k is planned by the times of the iterations before k - look_ahead, on whichever rank
     and whenever it is planned: all ranks have completed these before the store may hold a plan of
-    k. So plans depend on what was measured, but not on how far ahead a planner is.
+    iteration k. So plans depend on what was measured, but not on how far ahead a planner is.
 
     One thread adds iterations, another plans.
     """
@@ -161,7 +161,7 @@ class OnlineCosts:
 
 
 def _restored(earlier: Any, n_done: int, size: tuple[int, int]) -> dict[int, PassTimes]:
-    """Pass times by number of iterations done; empty if they are of another number of ranks."""
+    """Pass times by number of iterations done; empty if they are for another number of ranks."""
     try:
         times = [PassTimes.from_numbers(numbers, *size) for numbers in earlier or ()]
     except (InputError, TypeError, ValueError):
@@ -275,7 +275,7 @@ class Plans:
     def take(self, iteration: int) -> TakenPlan:
         """Waits for an iteration's plan, and lets the loader serve its global batch.
 
-        Raises `PlanStoreError`: There is none, see `PlanStore.take`.
+        Raises `PlanStoreError`: There is no plan, see `PlanStore.take`.
         """
         taken = self._ahead.popleft().result() if self._ahead else self._take(iteration, None)
         self.serve(taken)
@@ -395,7 +395,7 @@ def check_same_plans(job: Job, iteration: int, plans_hash: int) -> None:
     wrong. So this is called before the first instruction, by all ranks together. It costs one small
     all-reduce for any number of ranks; only if hashes differ do they find out on which rank.
 
-    Raises `SystemExit`: On every rank, if any two differ; the first rank has named one of them.
+    Raises `SystemExit`: On every rank, if any two hashes differ; the first rank has named them.
     """
     if job.is_same_on_all(plans_hash):
         return

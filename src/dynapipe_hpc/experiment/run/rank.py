@@ -154,7 +154,7 @@ class Rank:
 
     @contextmanager
     def watched(self, run: Path) -> Iterator[None]:
-        """Ends the job if this rank or one on its host hangs or dies in the block (collective).
+        """Ends the job if this rank or another on its host hangs or dies in the block (collective).
 
         Files in the run folder say where ranks hang.
         """
@@ -199,7 +199,7 @@ class Rank:
 
 
 MAX_SHAPES = 4
-"""Most shapes that are run: together they take about as long as an iteration."""
+"""Maximum number of shapes that are run: together they take about as long as an iteration."""
 _MB = 1e6
 
 
@@ -228,8 +228,8 @@ def runs_largest_first(config: ExperimentConfig, *, on_gpus: bool) -> bool:
 def run_largest_first(rank: Rank, plans: Plans, config: ExperimentConfig) -> str:
     """Runs the largest micro-batches of this rank's first plans, forward and backward, once.
 
-    Weights do not change. The shards of a stage have equal plans, so they run the same together;
-    nothing is exchanged with ranks of other stages or replicas.
+    Weights do not change. The shards of a stage have equal plans, so they run the same
+    micro-batches together; nothing is exchanged with ranks of other stages or replicas.
 
     Returns a line that compares the memory used with the memory planned; empty if nothing was run.
     """

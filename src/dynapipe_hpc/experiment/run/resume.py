@@ -115,7 +115,7 @@ def find_resume_point(job: Job, folder: CheckpointFolder, facts: Facts) -> Resum
 
 
 def n_repeatable(output: Path, config: ExperimentConfig) -> int:
-    """Most iterations that a run without a checkpoint may have done and still start over.
+    """Limit of the iterations that a run without a checkpoint may have done and still start over.
 
     A run of the same experiment that writes checkpoints completes the first one before it begins
     the second, after twice `checkpoint.every` iterations; until then it may have nothing to

@@ -64,8 +64,8 @@ class Checkpoints:
 
     Training stops only to copy the state; a thread writes the copy. While it does, the ranks
     tell each other after every iteration, in one number each, whether they have finished; when
-    all have, the first completes the checkpoint. If a checkpoint cannot be written, it is dropped
-    with a warning; earlier ones are kept, and training continues.
+    all have, the first rank completes the checkpoint. If a checkpoint cannot be written, it is
+    dropped with a warning; earlier ones are kept, and training continues.
     """
 
     def __init__(
@@ -338,7 +338,7 @@ def train(
 ) -> int:
     """Executes the remaining iterations; all ranks together, the first with a log.
 
-    The first `n_traced` of the run are traced.
+    The first `n_traced` iterations of the run are traced.
 
     Returns the signal that stopped the run before its end; 0 if there was none.
     """

@@ -61,8 +61,9 @@ class Tracker(NamedTuple):
 class Trackers:
     """Sends numbers to trackers, on which training does not depend.
 
-    Training never waits for a tracker and never ends because of one: numbers for which a slow one
-    has no room are left out, and one that fails gets nothing more. Both are reported once.
+    Training never waits for a tracker and never ends because of one: numbers for which a slow
+    tracker has no room are left out, and a tracker that fails gets nothing more. Both are reported
+    once.
     """
 
     def __init__(self, trackers: Sequence[Tracker]) -> None:
@@ -115,7 +116,7 @@ class Trackers:
 
 
 def open_trackers(output: Path, config: ReportConfig, text: str, n_done: int) -> Trackers:
-    """Opens the trackers of a run, which they continue if iterations are done.
+    """Opens the trackers of a run; they continue the run if iterations are done.
 
     `text` is the resolved configuration (TOML).
     """
@@ -140,7 +141,7 @@ def _run_id(path: Path, n_done: int) -> str:
 
 
 def _tensorboard(output: Path, n_done: int) -> Tracker | None:
-    """None if it is not installed, or does not work here."""
+    """A tracker of TensorBoard; None if it is not installed, or does not work here."""
     try:
         from torch.utils.tensorboard import SummaryWriter
 
@@ -182,7 +183,7 @@ def _weights_and_biases(output: Path, project: str, run_id: str, text: str) -> T
 
 
 def _mlflow(output: Path, experiment: str, run_id: str) -> Tracker:
-    """A tag holds the run's id, as MLflow chooses its own."""
+    """A tracker of MLflow; a tag holds the run's id, as MLflow chooses its own."""
     server = os.environ.get(_SERVER)
     if not server:
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # otherwise it requires a database

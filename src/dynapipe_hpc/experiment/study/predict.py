@@ -141,7 +141,7 @@ def _settings(planner: PlannerConfig, longest: int) -> Iterator[PlannerConfig]:
 class PlannedIteration:
     """Predicted numbers of one iteration by one method: a line of planned.jsonl.
 
-    docs/formats.md describes each. Without a plan, `reason` says why, and its numbers are 0.
+    docs/formats.md describes each number. Without a plan, `reason` says why, and its numbers are 0.
     """
 
     method: str
@@ -290,8 +290,8 @@ def predict(
         choosers: Choosers of methods that no table stands for.
 
     Returns:
-        Outcomes in the order of `variants` on the first rank, an empty list elsewhere. But for the
-        time of planning they do not depend on the number of ranks.
+        Outcomes in the order of `variants` on the first rank, an empty list elsewhere. Except for
+        planning times, they do not depend on the number of ranks.
     """
     keep_freed_memory()
     with ranks.fail_together():

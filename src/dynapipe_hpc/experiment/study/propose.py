@@ -39,7 +39,7 @@ _RATES = {False: (2e-5, 2e-4), True: (1e-6, 5e-6)}
 _MODES, _MODES_OF_LIBRARY = '["none", "selective", "full"]', '["none", "full"]'
 _MIN_MEMORY_BYTES = 1_000_000
 _GPU_BYTES = 12_000_000_000
-"""Memory of a rank from which on it is taken for a GPU."""
+"""Smallest memory with which a rank is taken for a GPU."""
 
 _DATA = """\
 # {dataset}: {n_samples} samples of {mean} tokens on average, the longest {longest}.
@@ -125,7 +125,7 @@ every = {every}
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Facts that a user knows before there is a configuration; no `model` for a small new one."""
+    """Facts that a user knows before there is a configuration; no `model` for a small new model."""
 
     dataset: Path
     n_ranks: int
@@ -139,8 +139,8 @@ class Wish:
 def propose(wish: Wish, output: Path) -> Cluster:
     """Writes a configuration whose first iteration can be planned; returns its division.
 
-    Of all divisions of the model over the ranks it has the one with the shortest predicted time of
-    the first batch with the longest sample added.
+    Of all divisions of the model over the ranks, it has the one that is predicted to take the
+    shortest time for the first batch with the longest sample added.
     """
     if output.exists():
         raise InputError(f"{output}: already exists; name another file: -o FILE.toml")

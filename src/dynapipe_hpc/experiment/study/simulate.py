@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from dynapipe_hpc.data.atomic_write import new_folder, writing
+from dynapipe_hpc.data.atomic_write import check_replaceable, new_folder, writing
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import to_toml
@@ -35,8 +35,11 @@ def simulate(
     """
     with ranks.fail_together():
         # Before the work, which may take hours.
-        if ranks.is_first and output and output.exists():
-            raise InputError(f"{output}: already exists; name a new folder, or remove it first")
+        if ranks.is_first and output:
+            if output.exists():
+                raise InputError(f"{output}: already exists; name a new folder, or remove it first")
+            if output.parent.exists():
+                check_replaceable(output)
         methods, n_iterations = methods_of(files.config), files.training.n_iterations
     outcomes = predict(ranks, files, methods, n_iterations, on_share=on_share, choosers=choosers)
     with ranks.fail_together():

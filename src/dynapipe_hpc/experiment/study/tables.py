@@ -10,11 +10,11 @@ _LEFT = ("method", "ranks", "ZeRO", "layers per stage")
 
 
 def describe(outcomes: Sequence[Outcome], *, only_best: bool = False) -> Iterator[str]:
-    """Lines of a table of variants, or of the best of every method; and what cannot run.
+    """Lines of a table of variants, or of the best variant of every method; and what cannot run.
 
     The critical path is the share of an iteration that the longest sample alone takes. Tokens per
     second are all real tokens over the sum of predicted times, as in the paper. Variants that
-    cannot plan every iteration have none, as their samples would not be the same.
+    cannot plan every iteration have no such number, as their samples would not be the same.
     """
     results = sorted((o for o in outcomes if not o.reason), key=lambda each: -each.tokens_per_s)
     if only_best:

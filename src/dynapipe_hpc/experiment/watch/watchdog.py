@@ -166,7 +166,7 @@ class Watchdog:
 
 
 def _within(limit_s: float, access: Callable[[], None]) -> None:
-    """Accesses files in a thread, as a file system that hangs may be why the job does."""
+    """Accesses files in a thread, as a file system that hangs may be why the job hangs."""
 
     def try_access() -> None:
         with suppress(OSError):
@@ -178,7 +178,7 @@ def _within(limit_s: float, access: Callable[[], None]) -> None:
 
 
 def _limits(config: ExperimentConfig) -> Mapping[Phase, tuple[float, str]]:
-    """Time limit of each phase and its key; the plan store limits waiting for a plan itself."""
+    """Time limit of each phase and its key; the plan store itself limits the wait for a plan."""
     executor = (config.executor.timeout_s, "executor.timeout_s")
     limits: dict[Phase, tuple[float, str]] = dict.fromkeys(Phase, executor)
     limits[Phase.SAVES] = (config.checkpoint.timeout_s, "checkpoint.timeout_s")

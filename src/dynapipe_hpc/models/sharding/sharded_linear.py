@@ -195,7 +195,8 @@ class Adapter(nn.Module):
     """Low-rank adapter: the matrices A and B of a linear map, or of a block of its outputs.
 
     One of the two is cut like the map. Every shard holds all of the other matrix, but computes only
-    its part of the sum that is the gradient, as it sees only some inputs or outputs of the map.
+    one term of that matrix's gradient, a sum over shards, as it sees only some inputs or outputs of
+    the map.
 
     `n_inputs`: Numbers per token that go into the map on this shard. `n_outputs`: Numbers per token
     that come out on this shard.
@@ -311,7 +312,7 @@ class ColumnLinear(ShardedLinear):
     def forward(self, values: Tensor) -> Tensor:
         """Maps (..., inputs), the same on all shards, to this shard's (..., outputs / shards).
 
-        The gradient of `values` is this shard's part of it.
+        Backward gives only this shard's part of the gradient of `values`.
         """
         return self.mapped(values, self.bias)
 

@@ -53,7 +53,7 @@ class BuiltModel:
     returns_tuples: bool  # whether its layers return tuples, of which it takes the first element
 
     def hold(self, kept: range, *, embedding: bool, head: bool) -> None:
-        """Removes all layers but those kept, and the embedding, or norm and head, if not held.
+        """Removes layers that are not kept, and the embedding or the norm and head unless held.
 
         What remains keeps its names in the unsplit model.
         """
@@ -279,7 +279,7 @@ def _run_without_layers(
 
 
 def unknown_kinds(config: Any) -> set[str]:
-    """Kinds of layers whose attention is neither full nor has a window."""
+    """Kinds of layers whose attention neither is full nor has a window."""
     chunked = {"chunked_attention"} if getattr(config, "attention_chunk_size", None) else set()
     return chunked | set(getattr(config, "layer_types", None) or ()) - {FULL, SLIDING}
 

@@ -64,10 +64,10 @@ def packed_balanced(
 ) -> list[list[MicroBatch]]:
     """Balances the work of replicas, then of their micro-batches, by largest differencing.
 
-    Every replica has as many micro-batches as the fullest one needs, but at most one per sample. As
-    work is balanced, not tokens, `tokens_per_microbatch` limits only the mean. The largest are in
-    the middle, so that the pipeline fills and drains with small ones. Its sources run it with 1F1B:
-    planner.schedule.rules = ["1f1b"].
+    All replicas have the number of micro-batches that the fullest one needs, but at most one per
+    sample. As work is balanced, not tokens, `tokens_per_microbatch` limits only the mean. The
+    largest micro-batches are in the middle, so that the pipeline fills and drains with small ones.
+    The sources of this rule run it with 1F1B: planner.schedule.rules = ["1f1b"].
 
     Source: verl (`utils/seqlen_balancing.py`: number, differencing and order), slime
     (`balance_by_flops`) and prime-rl (swaps).
@@ -123,7 +123,7 @@ def deal(rows: Groups, n_replicas: int) -> list[list[list[int]]]:
     """Deals rows to replicas in turns, after splitting some so that all get the same number.
 
     Items leave the last row one by one, each for a new row at the end, until the number of rows is
-    a multiple of the replicas; a row with one item left keeps it, and the row before gives.
+    a multiple of the replicas. A row keeps its last item; then the row before it loses items.
 
     Returns rows per replica, in the given order. Raises `TooFewMicroBatchesError`: A replica would
     have nothing to do.
@@ -161,10 +161,11 @@ def packed_work(samples: Sequence[Sample], cost: CostModel) -> FloatArray:
 
     For a preference pair, the number of pairs of tokens that attend to each other replaces L^2.
 
-    The formula is for decoder-only models. The projects count floating-point operations, which
-    underestimates c where attention is far from the peak rate: then rows of long samples take
-    longer than other rows. So b and c come from the cost model, from the longest sample alone and
-    the same tokens in shorter rows. Where it does not know these rows, work is tokens.
+    The formula is for decoder-only models. The sources of `packed_balanced` count floating-point
+    operations, which underestimates c where attention is far from the peak rate: then rows of long
+    samples take longer than other rows. So b and c come from the costs of two micro-batches in the
+    cost model: the longest sample alone, and the same number of tokens in shorter rows. Where it
+    does not know these costs, work is the number of tokens.
     """
     tokens, pairs = (tokens_of(samples, name) for name in ("tokens", "attention_pairs"))
     longest = padded(int(tokens.max()))
@@ -203,7 +204,7 @@ def balanced_groups(work: FloatArray, n_groups: int) -> list[list[int]]:
 
 
 def lower_by_swaps(work: FloatArray, groups: list[list[int]]) -> list[list[int]]:
-    """Exchanges items of the fullest group and another while that lowers the larger of both sums.
+    """Exchanges items of the fullest group and another while that lowers the larger of their sums.
 
     Each time, it makes the exchange after which the larger of the two sums is smallest. The largest
     sum of all groups never grows.

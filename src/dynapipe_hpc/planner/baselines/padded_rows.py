@@ -189,7 +189,7 @@ def first_fit_decreasing(needed: IntArray, capacity: IntArray) -> list[list[int]
 def split_for_replicas(groups: Sequence[Group], n_replicas: int) -> list[Group]:
     """Halves the group with the most rows until there is a group for every replica.
 
-    Groups of one row are halved between its samples. With fewer samples than replicas, every
+    In a group of one row, the row's samples are halved. With fewer samples than replicas, every
     sample ends up alone.
 
     `n_replicas`: Smallest number of groups to return.

@@ -59,8 +59,8 @@ BANDS_OF_LONGEST = (32, 16)
 def orders(samples: Sequence[Sample], is_encoder_decoder: bool) -> list[list[Sample]]:
     """Orders in which neighbours need little padding; only plans show which is best.
 
-    Those of an encoder-decoder model go through bands of about equally long inputs, in which
-    targets fall and rise in turn, so that neighbours are alike on both sides.
+    Orders for an encoder-decoder model go through bands of inputs of about the same length. From
+    band to band, targets fall and rise in turn, so that neighbours are alike on both sides.
 
     `samples`: Samples in any order, at least one. Returns the samples in every order.
     """
@@ -94,7 +94,7 @@ def _numbers(samples: Sequence[Sample]) -> list[IntArray]:
 def halved(samples: Sequence[Sample]) -> list[Sample]:
     """Samples in an order whose halves, quarters, eighths and so on have about equal tokens.
 
-    Packed rows need no neighbours of like lengths.
+    In packed rows, neighbours need not have similar lengths.
 
     Source: `balance_work`: Karmarkar and Karp, "The differencing method of set partitioning", 1982.
     """

@@ -70,7 +70,7 @@ def sliced_shapes(
 
     `row_tokens`: Length of every packed row, fill included, shape (n_slices,). `spans`: Begin and
     end of every slice in its sample, shape (n_slices, 2). `other_pairs`: Pairs of tokens within
-    the samples behind the slice in its row.
+    the samples that follow the slice in its row.
     """
     begin, end = spans.T
     tokens = row_tokens.astype(np.float64)
@@ -129,9 +129,9 @@ def packed_rows(
 ) -> tuple[float, ...]:
     """Entries of `Shapes` of a packed micro-batch, see equal_rows.hpp.
 
-    `target_tokens`: Length of the row of targets; 0 if there is none. `sums`: Number of texts that
-    attend only to themselves, of input tokens, of pairs of these within a text, of target tokens,
-    and of pairs of a target token and a token that it attends to.
+    `target_tokens`: Length of the row of targets; 0 if there is none. `sums`: Five counts: texts
+    that attend only to themselves, input tokens, pairs of input tokens within a text, target
+    tokens, and pairs of a target token and a token that it attends to.
     """
     limits = (known.most, known.least_tokens, known.longest_tokens)
     return _kernels.equal_rows(row_tokens, target_tokens, sums, limits)

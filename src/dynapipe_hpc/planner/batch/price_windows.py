@@ -52,8 +52,9 @@ def bundles(
 ) -> IntArray:
     """Beginnings of bundles of neighbouring samples, and the end of the last bundle.
 
-    A bundle has 1, 2, 4, ... samples: as many as together have at most the larger of half of
-    the longest sample's tokens and a 384th of all, and a small fraction of a replica's tokens.
+    A bundle has 1, 2, 4, ... samples: the most whose tokens together exceed neither a small
+    fraction of a replica's tokens nor the larger of two numbers: half of the longest sample's
+    tokens and a 384th of all tokens.
     Tokens include padding unless all samples are packed. So a bundle takes little memory and little
     time, and every replica has many.
 
@@ -115,7 +116,7 @@ def price_windows(
     `samples`: Samples in the order to be cut, at least one. `token_multiple`: Multiple that rows
     are padded to, itself one of 8. `may_misfit`: Whether there may be samples that cannot run
     uncut. `may_bundle`: Whether neighbours of large batches may stay together, see `bundles`; they
-    never do where memory is so scarce that a bundle cannot run though its samples could. Raises
+    never do where memory is too scarce for a bundle although its samples could run. Raises
     `DoesNotFitError`: A sample alone needs more memory than a stage has. Raises `NotMeasuredError`:
     The cost model does not know what a sample alone costs.
     """
@@ -198,7 +199,7 @@ def _priced(
 def check_samples(
     table: WindowTable, cost: CostModel, cluster: Cluster, token_multiple: int, *, may_slice: bool
 ) -> None:
-    """Raises an error for the first sample that cannot run, not even as slices if it may."""
+    """Raises an error for the first sample that cannot run, even as slices where allowed."""
     runs = table.runs_alone[:, table.row_of_sample].any(axis=0)
     misfits = np.flatnonzero(~runs)
     if misfits.size:

@@ -60,12 +60,12 @@ class SliceRule:
 
     A sample's trip through n stages and back takes n times its work on one stage. The excess over
     that work is a gap, in which stages wait unless other samples fill it. Cut into k parts of equal
-    time, a sample has the gap of one part. There are two reasons to cut samples: the gap of the
-    longest is not filled, or memory does not hold one like it per stage, and uncut samples would
-    be recomputed. For either reason, the rule cuts all samples whose gap is a large share of a
-    replica's work, into a power of two of parts, as many as make that share small. It also cuts
-    samples that do not fit uncut. If `setting` is a number of tokens, it instead cuts all longer
-    samples into parts of that size.
+    time, a sample has the gap of one part. There are two reasons to cut samples: the longest
+    sample's gap is not filled, or memory does not hold one such sample per stage, so that uncut
+    samples would be recomputed. For either reason, the rule cuts all samples whose gap is a large
+    share of a replica's work; the number of parts is a power of two that makes that share small. It
+    also cuts samples that do not fit uncut. If `setting` is a number of tokens, it instead cuts all
+    longer samples into parts of that size.
     """
 
     setting: SliceSetting = "auto"

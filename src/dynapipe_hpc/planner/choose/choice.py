@@ -75,7 +75,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReplicaScheduler:
-    """Schedules each replica by the rule that has its gradients reduced soonest.
+    """Schedules each replica by the rule with which its gradients are reduced soonest.
 
     Equal replicas are scheduled once: plans that a search finds share most replicas.
     """

@@ -20,7 +20,7 @@ from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, PassKind, Sched
 
 @dataclass(frozen=True, slots=True)
 class ForwardWindows:
-    """Splits sorted samples so that an evaluation is predicted shortest, see `split_samples`.
+    """Splits sorted samples to minimise the predicted time of an evaluation, see `split_samples`.
 
     A micro-batch keeps nothing, so one at a time may take all memory. Where samples do not fit
     uncut, long ones run as slices if they may. Preference pairs lie in packed rows only.

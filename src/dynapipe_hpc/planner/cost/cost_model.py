@@ -114,9 +114,9 @@ class StageCosts:
 
     Attributes:
         of_kinds: Costs on stages of every kind, shape (n_microbatches, n_kinds, len(Cost)).
-        kind_of_stage: Kind of each stage, shape (n_stages,); None if each is of its own.
-        later_slices: Number of slices of its sample that follow each micro-batch, which come right
-            behind it, shape (n_microbatches,); None if there are no slices.
+        kind_of_stage: Kind of each stage, shape (n_stages,); None if each has a kind of its own.
+        later_slices: For each micro-batch, the number of later slices of its sample, which come
+            right after it, shape (n_microbatches,); None if there are no slices.
         reduce_ms: Time from each stage's last pass until its gradients are reduced, shape
             (n_stages,); None to leave it out. Set when a replica is scheduled: `take`, `slowed` and
             `joined` leave it out.
@@ -271,9 +271,9 @@ class SliceMemory(NamedTuple):
 
     Attributes:
         kept: Keys and values, from the forward to the backward pass of the first slice.
-        sums: Sums of their gradients, from the backward pass of the last slice to that of the
-            token's slice.
-        spared: Keys and values that, without recomputation, a row keeps, but not a slice, which
+        sums: Sums of gradients of keys and values, from the backward pass of the last slice to the
+            backward pass of the token's slice.
+        spared: Keys and values that a row keeps without recomputation; a slice does not, as it
             reads them from `kept`.
     """
 
@@ -317,15 +317,16 @@ class CostModel:
         bound: Costs without noise and never above this model's, for bounds that no plan can beat.
             No column falls with more rows or longer rows, `weight_ms` and the rest of `backward_ms`
             included. None if this holds for the model's own costs.
-        layout: How the samples of rows lie. Packed micro-batches are looked up as equal rows, see
+        layout: How samples lie in rows. Packed micro-batches are looked up as equal rows, see
             equal_rows.hpp.
-        layouts: Layouts with their own costs; the rest cost the same as padded rows.
+        layouts: Layouts with their own costs; other layouts cost the same as padded rows.
         known_rows: Rows whose costs are known.
         slowness: Factors >= 1 by which passes of a stage take longer on a replica than the costs
             say, shape (n_replicas, n_stages); None if replicas are equally fast.
         kind_of_stage: Kind of each stage, shape (n_stages,), or None; see `StageCosts`.
         window: Number of tokens that layers with a window see; infinite without, see `ModelShape`.
-        cache_cost: Column with keys and values: of the first slice; if transient, of every slice.
+        cache_cost: Column that includes keys and values: if transient, for every slice, else for
+            the first slice only.
     """
 
     price: Price

@@ -82,5 +82,5 @@ def load_table(path: Path, shape: ModelShape) -> ProfileTable:
 
 
 def parameters_beside(profile: Path) -> Path:
-    """Path at which the file of weight sizes is expected that goes with a file of measurements."""
+    """Path at which the file of weight sizes for a file of measurements is expected."""
     return profile.with_name(f"{profile.stem}_parameters.csv")

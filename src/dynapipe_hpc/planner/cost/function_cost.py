@@ -40,8 +40,8 @@ class FunctionCost:
     """Costs by plain functions of the padded lengths of a micro-batch.
 
     All rows of a micro-batch have one length, so that `[row_tokens] * n_rows` are its lengths. Both
-    are integers, except in packed micro-batches: these cost what equal rows would with as many
-    tokens and as many pairs of tokens within a sample (the same sum of squared lengths).
+    are integers, except in packed micro-batches: these cost the same as equal rows with the same
+    numbers of tokens and of pairs of tokens within a sample (the same sum of squared lengths).
 
     Neither function may fall with more rows or longer rows; infinity means that a micro-batch
     cannot run. The gradient all-reduce and the update take no time here, as no plan changes them.
@@ -49,9 +49,10 @@ class FunctionCost:
     Attributes:
         pass_ms: Time of the forward and the backward pass together, through all stages, from 1e-100
             to 1e100 ms.
-        kept_bytes: Memory that the micro-batch keeps between the two, on all stages together. As
-            only its ratio to `Cluster.device_memory_bytes` counts, tokens do as well as bytes.
-        stage_shares: Each stage's share of both; one stage if left out.
+        kept_bytes: Memory that the micro-batch keeps between these passes, on all stages together.
+            As only its ratio to `Cluster.device_memory_bytes` counts, the unit of both may be
+            tokens instead of bytes.
+        stage_shares: Each stage's share of time and memory; one stage if left out.
         hidden_size: Width of the tensors between stages, in float32.
     """
 
@@ -165,7 +166,7 @@ def _value(name: str, function: OfRows, size: list[float], limits: Limits) -> fl
 
 
 def _check_never_falls(name: str, sizes: FloatArray, values: FloatArray, same: int) -> None:
-    """Refuses costs that fall between neighbours, equal in one size, as the other size grows."""
+    """Refuses costs that fall between neighbours where one size grows and the other is equal."""
     lesser = values[1:] < values[:-1] * (1 - 1e-9)
     falls: IntArray = np.flatnonzero(lesser & (sizes[1:, same] == sizes[:-1, same]))
     if falls.size:

@@ -102,8 +102,8 @@ class PassTimes:
 
     An unsplit backward pass counts for both parts, as it does not show how long either took.
 
-    `expected_ms`: Times that each rank was expected to take for its passes by the factors so far,
-    shape (n_replicas, n_stages).
+    `expected_ms`: Times that the factors so far predicted for the passes of each rank, shape
+    (n_replicas, n_stages).
     """
 
     predicted_ms: FloatArray  # times that an uncorrected cost model predicts, shape `shape_of`

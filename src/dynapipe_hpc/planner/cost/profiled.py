@@ -55,9 +55,9 @@ def profiled_cost(
     A stage takes the sum of its layers' times and stored bytes, and the largest of their transient
     bytes. Nothing is extrapolated: beyond the measured sizes, or with more tokens than the largest
     measured, a micro-batch is infeasible; below the smallest it costs as much as the smallest.
-    Packed rows are looked up among packed ones if these were measured in every mode, if not, among
-    padded ones. In an encoder-decoder model, parts that only inputs pass through are looked up
-    apart, as the two sides of packed rows count as different numbers of rows.
+    Packed rows are looked up among packed rows if these were measured in every mode, else among
+    padded rows. In an encoder-decoder model, parts that only inputs pass through are looked up
+    separately, as the two sides of packed rows count as different numbers of rows.
 
     `is_smoothed`: Whether noise is repaired, and times between lengths lie on curves; if not, costs
     are linear between the measurements, to compare with other simulators.

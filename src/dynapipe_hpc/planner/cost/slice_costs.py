@@ -62,7 +62,7 @@ def pair_ms_of_rows(costs: Interpolator) -> FloatArray:
     """Time per pair of tokens where slices were not measured, shape (n_kinds, 2).
 
     Forward and backward times of the longest row that was measured, less the times of shorter rows
-    with the same tokens in total: the two differ in pairs only.
+    with the same number of tokens in total: the two differ in pairs only.
     """
     n_rows, lengths, _ = costs.axes
     n_most = float(n_rows[-1])

@@ -89,7 +89,7 @@ class StageMeasurements:
 
     @cached_property
     def near_pair_ms(self) -> FloatArray:
-        """Times like `pair_ms`, of pairs within the window of layers that have one."""
+        """Times like `pair_ms`, but for layers with a window, of the pairs within it."""
         layer = self.measured.get(LAYER)
         if layer is None or layer.near_pair_ms is None:
             return np.zeros_like(self.pair_ms)
@@ -98,7 +98,7 @@ class StageMeasurements:
 
     @cached_property
     def two_sides(self) -> PairedCosts:
-        """Costs like `interpolator`, of an encoder-decoder model with its sides apart."""
+        """Costs like `interpolator`, but with the two sides of an encoder-decoder model apart."""
         of_targets = {kind: depends_on_targets(kind, self.layers) for kind in self.layers}
         inputs = self._grids(kind for kind, depends in of_targets.items() if not depends)
         targets = self._grids(kind for kind, depends in of_targets.items() if depends)

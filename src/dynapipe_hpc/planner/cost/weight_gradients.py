@@ -73,7 +73,7 @@ def split_times(
     attention has no weights, and its gradients cost twice its forward pass. So in a backward pass
     without recomputation, deferred gradients take the share
 
-        FLOPs of maps that defer / (2 * (linear FLOPs + attention FLOPs) + FLOPs repeated even so),
+        FLOPs of maps that defer / (2 * (linear FLOPs + attention FLOPs) + FLOPs repeated anyway),
 
     not counting frozen weights, which have no gradients.
 

@@ -12,8 +12,8 @@ def adaptive(
     """List scheduling: each stage runs what has arrived, backward passes first, as memory allows.
 
     Unlike the cyclic schedule it depends on times: a stage is idle only while nothing that it may
-    run has arrived, whatever the micro-batches cost. Samples go first in, first out; of one that
-    runs as slices, the last slice returns first.
+    run has arrived, whatever the micro-batches cost. Samples go first in, first out; of a sample
+    that runs as slices, the last slice returns first.
 
     Source: The memory-aware injection of Jiang et al., "DynaPipe", EuroSys 2024,
     doi:10.1145/3627703.3629585, in simulated time instead of cycles.

@@ -30,13 +30,13 @@ def check_each_fits(costs: StageCosts, activation_limit_bytes: FloatArray) -> No
 
 
 def check_whole(costs: StageCosts) -> None:
-    """Refuses slices for a fixed order: their backward passes have another order than forward."""
+    """Refuses slices for a fixed order: their backward passes run in the reverse order."""
     if costs.later_slices is not None:
         raise InfeasibleScheduleError("slices of samples need an adaptive schedule")
 
 
 def check_peaks(rule: str, peak_bytes: FloatArray, device_memory_bytes: int) -> None:
-    """Refuses a schedule by a rule in which a stage needs more memory than its device has."""
+    """Refuses a rule's schedule in which a stage needs more memory than its device has."""
     stage = int(peak_bytes.argmax())
     if peak_bytes[stage] > (1 + ROUNDING) * device_memory_bytes:
         raise InfeasibleScheduleError(

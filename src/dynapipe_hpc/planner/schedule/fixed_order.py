@@ -15,8 +15,8 @@ from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, PassKind, Sched
 def one_f_one_b(costs: StageCosts, _limit_bytes: FloatArray, _link: Link = INSTANT) -> Schedule:
     """Fills the pipeline, then alternates strictly between backward and forward passes.
 
-    Stage s of n begins with n - s forward passes and never has more micro-batches in flight,
-    whatever they cost.
+    Stage s of n begins with n - s forward passes and never has more than n - s micro-batches in
+    flight, whatever they cost.
 
     Source: Narayanan et al., "PipeDream", SOSP 2019, doi:10.1145/3341301.3359646.
     """

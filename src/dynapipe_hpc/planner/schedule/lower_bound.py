@@ -114,9 +114,9 @@ class LongestTrip(NamedTuple):
 class LowerBound(NamedTuple):
     """Times that no plan can beat, see `lower_bound`.
 
-    `longest_trip_ms`: Round trip of the longest sample through the stages, which is part of that
-    bound. For a plan with slices, it is the longest round trip of a micro-batch, and no part of the
-    bound.
+    `longest_trip_ms`: Round trip of the longest sample through the stages, which is part of the
+    bound. For a plan with slices, it is the longest round trip of a micro-batch, and not part of
+    the bound.
     """
 
     iteration_ms: float  # lower bound on the time of an iteration, the update at its end included
@@ -216,7 +216,7 @@ class _StageWork(NamedTuple):
 
     @classmethod
     def from_paths(cls, paths: PathTimes, through_ms: FloatArray, work_ms: FloatArray) -> Self:
-        """Heads and tails of any of these micro-batches."""
+        """Least heads and tails of these micro-batches."""
         return cls(paths.head_ms.min(axis=0), paths.tail_ms.min(axis=0), through_ms, work_ms)
 
     def busiest_ms(self, reduce_ms: FloatArray, *, sliced: bool) -> float:

@@ -41,7 +41,7 @@ def schedule_pipeline(
     cluster: Cluster,
     rules: Sequence[ScheduleRule],
 ) -> Pipeline:
-    """Schedules micro-batches by the rule that has gradients reduced soonest in the simulation.
+    """Schedules micro-batches by the rule with which the simulation reduces gradients soonest.
 
     `microbatches`: Micro-batches of one replica, in the order in which they enter the pipeline.
     `rules`: Rules to try, at least one; ties go to the first. Raises `InfeasibleScheduleError`: No

@@ -92,7 +92,7 @@ class ScheduleRule(Protocol):
 
     Contract: every pass occurs exactly once; the schedule does not deadlock in the simulation. Each
     micro-batch fits on every stage alone. A rule whose order depends on costs lets no stage need
-    more than its limit, transient memory included; a fixed order that does is not used.
+    more than its limit, transient memory included; a fixed order that exceeds a limit is not used.
     """
 
     def __call__(

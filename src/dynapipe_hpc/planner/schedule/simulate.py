@@ -40,7 +40,7 @@ class ScheduleDeadlockError(ValueError):
 def simulate(
     schedule: Schedule, costs: StageCosts, link: Link, static_bytes: FloatArray
 ) -> Timeline:
-    """Finds when each pass and each transfer starts and ends, and the memory it takes.
+    """Finds when each pass and each transfer starts and ends, and the memory that stages need.
 
     A pass starts when its stage is free and its input has arrived. Its output is sent at once,
     after earlier transfers of the stage in the same direction (in any direction if the link is

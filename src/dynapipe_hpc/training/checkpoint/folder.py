@@ -152,7 +152,7 @@ LEFT = re.compile(r"\.\d{6,}(\.removed)?\.partial")
 class CheckpointFolder:
     """Checkpoints of a run: a folder per checkpoint, named after the number of iterations done.
 
-    One that is being written has a hidden name. `best`: Number of the one that is kept as the best.
+    One that is being written has a hidden name. `best`: Number of the checkpoint kept as the best.
     """
 
     def __init__(self, path: Path, config: CheckpointConfig) -> None:
@@ -173,7 +173,7 @@ class CheckpointFolder:
         return partial
 
     def finish(self, description: Description) -> Path:
-        """Completes a checkpoint whose parts are on disk with small files; removes old ones."""
+        """Completes a checkpoint whose parts are on disk, adding small files; removes old ones."""
         partial = self._partial(description.n_done)
         path = self.path / f"{description.n_done:06d}"
         with writing(partial):

@@ -83,7 +83,7 @@ def parts_of(views: Sequence[FlatView], state: FlatState) -> list[StatePart]:
 
 
 def placed(box: Box, split: Split, shape: Sequence[int]) -> Iterator[tuple[Box, Box]]:
-    """Pairs of equal boxes: of a shard without its fill, and their places in the whole weight."""
+    """Pairs of boxes of equal size: in a shard without its fill, and in the whole weight."""
     d = split.dimension
     width = shape[d] // split.n_blocks
     n_real = width if split.whole_size is None else split.whole_size - split.shard * width
@@ -218,8 +218,8 @@ class TrainingState:
     """Training state that a rank contributes to a checkpoint and restores from one.
 
     Replicas hold the same weights, so each contributes the share that it would have with ZeRO-1,
-    even if ZeRO-1 is off; the first shard, what all shards hold. All ranks together contribute
-    every number once.
+    even if ZeRO-1 is off. What all shards hold is contributed by the first shard. All ranks
+    together contribute every number once.
     """
 
     def __init__(self, module: nn.Module, optimizer: Optimizer, collectives: Collectives) -> None:

@@ -222,7 +222,7 @@ def _original_max_tokens(settings: Settings, complete: Settings) -> int:
 
 
 def longest_seen(settings: Settings) -> int:
-    """Most tokens of a row in which every position sees all earlier ones: the window, if any."""
+    """Length of the longest row whose positions see all earlier ones: the window, if any."""
     is_mistral = settings.get("model_type") == "mistral"
     if not is_mistral and not settings.get("use_sliding_window"):
         return LONGEST

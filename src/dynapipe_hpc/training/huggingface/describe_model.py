@@ -75,7 +75,7 @@ def _details(origin: Origin) -> Iterator[str]:
 
 
 def _layer_kinds(shape: TransformersShape) -> list[str]:
-    """Kinds of attention of the layers, as `transformers` makes them of the settings."""
+    """Kinds of attention of the layers, as `transformers` makes them from the settings."""
     config = config_of(json.loads(shape.settings))
     kind = SLIDING if getattr(config, "sliding_window", None) else FULL
     return getattr(config, "layer_types", None) or [kind] * shape.n_layers

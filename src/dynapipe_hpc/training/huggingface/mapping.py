@@ -34,7 +34,7 @@ class Settings:
         return default if value is None else value
 
     def completed(self, *names: str) -> Self:
-        """The same settings; if the file leaves out some of `names`, with their class's values."""
+        """The same settings, with their class's values of any `names` that the file leaves out."""
         absent = [name for name in names if name not in self.values]
         if not absent:
             return self
@@ -57,7 +57,7 @@ class Settings:
         return float(value)
 
     def share(self, name: str, default: float) -> float:
-        """Number from 0 up to 1, which is excluded."""
+        """Number from 0 up to, but not including, 1."""
         value = self.get(name, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
             raise InputError(f"{self.path}: '{name}' is {quoted(value)}, not a number below 1")
@@ -174,8 +174,8 @@ class ModelTypeMapping:
             below, it takes shapes of the family.
         dropout: Function that turns a model into the values of `config.json` on dropout; a run's
             dropout may differ from that of the model that it began with.
-        copies: Function that lists tensors that a file may hold although they are copies: for the
-            name of each, the name of the original.
+        copies: Function that lists tensors that a file may hold although they are copies: by the
+            name of each copy, the name of its original.
         ignored: Pattern of the names of tensors that may be in files and are not weights.
         longest: Function that returns the largest row length that may be set in place of the one
             in the settings; None if weights depend on the length, so that it must not change.

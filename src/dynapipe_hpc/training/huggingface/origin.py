@@ -56,9 +56,9 @@ def mapping_of(settings: Settings, family: str | None = None) -> ModelTypeMappin
         if problem := media_problem(settings):
             raise InputError(f"{settings.path}: {problem}")
         raise InputError(
-            f"{settings.path}: 'model_type' is {quoted(model_type)}, which is not supported, only "
-            f"{', '.join(MAPPINGS)}, and decoders of transformers, whose 'architectures' name a "
-            "class ...ForCausalLM; choose another model"
+            f"{settings.path}: 'model_type' is {quoted(model_type)}, which is not supported; "
+            f"choose another model: {', '.join(MAPPINGS)}, or a decoder of transformers, whose "
+            "'architectures' name a class ...ForCausalLM"
         )
     if settings.get("quantization_config") is not None:
         raise InputError(
@@ -129,7 +129,7 @@ class Origin:
 
 
 def find_origin(path: Path, family: str | None = None) -> Origin:
-    """The model of a Hugging Face folder (by a `family`), of a checkpoint, or of a run's newest."""
+    """The model of a Hugging Face folder (by a `family`), a checkpoint, or a run's newest one."""
     if not path.is_dir():
         raise InputError(
             f"{path}: is not a folder; name the folder of a model, a checkpoint or a run"
@@ -232,8 +232,8 @@ HASH_FACT = "the hash of the weights of model.init_from"
 def hash_of_weights(origin: Origin) -> str:
     """Hash of the checksums of a checkpoint, or of samples of the files of a Hugging Face folder.
 
-    Samples are a file's size, its beginning, and blocks spread over it: other models differ
-    everywhere.
+    Samples are a file's size, its beginning, and blocks spread over it: the weights of other
+    models differ everywhere.
     """
     hasher = new_checksum()
     if origin.description is not None:

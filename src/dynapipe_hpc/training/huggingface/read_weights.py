@@ -115,7 +115,7 @@ def read_rows(tensors: ModelTensors, name: str, start: int, stop: int) -> Tensor
 
 
 def row_blocks(tensor_map: TensorMap, start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """Starts and ends of blocks of rows that are read at once; transposed weights are one."""
+    """Starts and ends of blocks of rows that are read at once; a transposed weight is one block."""
     step = max(1, ROWS_BYTES // (4 * prod(tensor_map.shape[1:])))
     if tensor_map.transposed:
         step = stop - start

@@ -137,7 +137,7 @@ def _max_tokens(settings: Settings) -> int:
 
 
 def _longest(settings: Settings) -> int:
-    """Most tokens of a row: no limit if positions are rotary and the same in rows of any length."""
+    """Length limit of rows: none if positions are rotary and the same in rows of any length."""
     tables = list(rotation_tables(settings.values))
     differ = any(rotation_type(table) in (DYNAMIC, *LONG) for table in tables)
     is_rotary = tables or settings.get("rope_theta") is not None

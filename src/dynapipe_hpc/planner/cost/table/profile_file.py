@@ -134,7 +134,7 @@ def _write_layer(group: h5py.Group, key: LayerKey, layer: LayerProfile) -> None:
 
 
 def _put(group: h5py.Group, **attributes: Any) -> None:
-    """Writes attributes, texts at a fixed length: HDF5 allocates others before it checks them."""
+    """Writes attributes; texts have a fixed length: HDF5 allocates others before it checks them."""
     for name, value in attributes.items():
         text = value.encode() if isinstance(value, str) else None
         group.attrs[name] = value if text is None else np.array(text, f"S{max(1, len(text))}")

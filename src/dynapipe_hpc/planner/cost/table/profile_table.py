@@ -83,7 +83,7 @@ def _differing_settings(measured: ModelFingerprint, configured: ModelFingerprint
 class LayerKey(NamedTuple):
     """A measured layer, and how it was run.
 
-    `kind`: layer, embedding, head (with the loss) or stage (what its passes take besides); encoder
+    `kind`: layer, embedding, head (with the loss) or stage (further costs of its passes); encoder
     or decoder of a T5. `layout`: How samples lay in rows: padded, or packed; if packed, n rows
     stand for one row of n samples of that length.
     """
@@ -112,7 +112,7 @@ class LayerProfile:
     passes were not measured. `weight_ms`: Time of the weight gradients that such a pass defers;
     None likewise. `pair_ms`: Extra time of a slice's passes per pair of one of its tokens and
     one before the slice, shape (2,): forward and backward; None if not measured.
-    Layers of a kind with windows count as 0. `near_pair_ms`: The same of the pairs within windows;
+    Layers of a kind with windows count as 0. `near_pair_ms`: The same for pairs within windows;
     None without windows.
     """
 
