@@ -115,8 +115,8 @@ class StageCosts:
     Attributes:
         of_kinds: Costs on stages of every kind, shape (n_microbatches, n_kinds, len(Cost)).
         kind_of_stage: Kind of each stage, shape (n_stages,); None if each has a kind of its own.
-        later_slices: For each micro-batch, the number of later slices of its sample, which come
-            right after it, shape (n_microbatches,); None if there are no slices.
+        later_slices: Number of later slices of its sample, which come right after it, for each
+            micro-batch, shape (n_microbatches,); None if there are no slices.
         reduce_ms: Time from each stage's last pass until its gradients are reduced, shape
             (n_stages,); None to leave it out. Set when a replica is scheduled: `take`, `slowed` and
             `joined` leave it out.
