@@ -155,7 +155,7 @@ def test_slices_of_the_rule_take_equally_long_and_are_long_enough() -> None:
     ("n_tokens", "n_others", "n_slices"),
     [
         (16_384, 10, [8, 16]),
-        (65_536, 2_000, [16, 32]),  # a 53rd of a gap is a hundredth of the work
+        (65_536, 1_764, [16, 32]),  # a 59th of the gap is a hundredth of the work
         (2_048, 1, [2]),
         (2_047, 1, []),
     ],
@@ -167,6 +167,11 @@ def test_a_sample_has_as_many_slices_as_make_its_gap_small(
     samples = samples_of([n_tokens, *[400] * n_others])
     cuts = [cut for each in SliceRule("auto").cuts(samples, cost, cluster_of(8)) for cut in each]
     assert [len(cut.slices) for cut in cuts] == n_slices
+
+
+def test_a_sample_that_rows_hold_in_one_part_is_not_cut() -> None:
+    cost = linear_cost(token_ms=(1e-3,), cached_bytes=1.0)
+    assert SliceRule("auto", 16_384).cuts(samples_of([16_000, 400]), cost, cluster_of(8)) == []
 
 
 def test_samples_whose_trips_are_short_are_not_cut() -> None:

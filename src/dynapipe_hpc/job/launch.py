@@ -181,10 +181,10 @@ OF_RANKS = Path(__file__).parent / "open_mpi" / "openmpi-mca-params.conf"
 
 def is_own_open_mpi() -> bool:
     """Whether the loaded MPI library is the virtual environment's own, from the extra [local]."""
-    own = Path(sys.prefix).resolve() / "lib" / "libmpi.so"
+    library = Path(sys.prefix).resolve() / "lib" / "libmpi.so"
     # Other libraries may be called libmpi.so, too; the second one is part of every Open MPI.
     loaded = Path("/proc/self/maps").read_bytes()
-    return os.fsencode(own) in loaded and b"/libopen-pal.so" in loaded
+    return os.fsencode(library) in loaded and b"/libopen-pal.so" in loaded
 
 
 @contextmanager

@@ -97,6 +97,13 @@ def test_a_folder_that_exists_is_refused_before_the_work(tmp_path: Path) -> None
     assert not shares
 
 
+def test_a_folder_that_cannot_be_made_is_refused_before_the_work(tmp_path: Path) -> None:
+    shares = list[float]()
+    with pytest.raises(InputError, match="its name exceeds"):
+        simulate(Alone(), Experiment(study(*METHODS)), tmp_path / ("x" * 300), shares.append)
+    assert not shares
+
+
 def test_a_simulation_that_fails_leaves_nothing(tmp_path: Path) -> None:
     def fail(_: float) -> None:
         raise RunError("full")
@@ -110,8 +117,11 @@ def test_the_table_compares_real_tokens_per_predicted_second(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tmp_path / "study.toml"
-    config.write_text(to_toml(study(*METHODS, {"name": "none", "cluster": {
-        "device_memory_bytes": 1000}})))  # fmt: skip
+    nothing = {"name": "none", "cluster": {"device_memory_bytes": 1000}}
+    config.write_text(to_toml(study(nothing)))
+    assert main(["simulate", str(config), "-o", str(tmp_path / "failed")]) == 1
+    capsys.readouterr()
+    config.write_text(to_toml(study(*METHODS, nothing)))
     assert main(["simulate", str(config), "-o", str(tmp_path / "out")]) == 0
     title, _, *rows, reason = capsys.readouterr().out.splitlines()
     assert title == "predicted, 3 iterations; ranks are replicas x stages x shards:"

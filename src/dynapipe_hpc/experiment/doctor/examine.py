@@ -299,13 +299,13 @@ def check_folder(case: Case) -> Iterator[Finding]:
     """Locks a folder as runs do, by renaming, and looks for the lock on every rank (collective)."""
     folder = case.folder.resolve()
     place = next(each for each in (folder, *folder.parents) if each.exists())
-    own, held = Path(), Path()
+    made, locked = Path(), Path()
     if case.job.is_first:
         try:
-            own = Path(mkdtemp(prefix=".dynapipe-hpc-", dir=place))
-            lock = RunLock(own)
+            made = Path(mkdtemp(prefix=".dynapipe-hpc-", dir=place))
+            lock = RunLock(made)
             lock.acquire()
-            held = own
+            locked = made
             yield Finding("lock", f"{place}: taken by renaming a folder")
         except OSError as error:
             remedy = "name another folder with -o, or change its permissions"
@@ -313,7 +313,7 @@ def check_folder(case: Case) -> Iterator[Finding]:
         except InputError as error:
             yield Finding("lock", str(error), Level.PROBLEM)
     # Outside of `try`: ranks that make more collective calls than others wait forever.
-    written = case.job.broadcast(held)
+    written = case.job.broadcast(locked)
     if written != Path() and not (written / LOCK).exists():
         yield Finding(
             f"seen from {platform.node()}",
@@ -322,10 +322,10 @@ def check_folder(case: Case) -> Iterator[Finding]:
             Level.PROBLEM,
         )
     case.job.barrier()
-    if held != Path():
+    if locked != Path():
         lock.release()
-    if own != Path():
-        shutil.rmtree(own, ignore_errors=True)
+    if made != Path():
+        shutil.rmtree(made, ignore_errors=True)
 
 
 def check_config(case: Case) -> Iterator[Finding]:

@@ -1,6 +1,7 @@
 """Whole runs of several methods, planned but not executed, and the folder of the predictions."""
 
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -36,7 +37,7 @@ def simulate(
     with ranks.fail_together():
         # Before the work, which may take hours.
         if ranks.is_first and output:
-            if output.exists():
+            if os.path.lexists(output):
                 raise InputError(f"{output}: already exists; name a new folder, or remove it first")
             if output.parent.exists():
                 check_replaceable(output)

@@ -70,8 +70,8 @@ def orders(samples: Sequence[Sample], is_encoder_decoder: bool) -> list[list[Sam
     inputs, targets = row_lengths(plain, is_encoder_decoder=True)
     longest = inputs.max()
     bands = ((longest - inputs) * n_bands // (longest + 1) for n_bands in BANDS_OF_LONGEST)
-    each = (np.lexsort((np.where(band % 2, targets, -targets), band)) for band in bands)
-    return [[plain[i] for i in places.tolist()] for places in each]
+    places = (np.lexsort((np.where(band % 2, targets, -targets), band)) for band in bands)
+    return [[plain[i] for i in order.tolist()] for order in places]
 
 
 def order_samples(samples: Sequence[Sample]) -> list[Sample]:

@@ -152,13 +152,14 @@ def test_windows_of_both_layouts_are_those_of_their_samples(
         check_every_window(table, n_bytes, multiple)
 
 
-def most_of(lengths: Sequence[int], multiple: int = 8) -> list[int]:
+def most_of(lengths: Sequence[int], multiple: int = 8, **divided: int) -> list[int]:
     """The most samples of a packed window from each on, in a batch of more than 20 samples."""
+    cluster = room(10**9).model_copy(update=divided)
     with patch.object(rules, "FEWEST_LIMITED", 20):
         table = price_windows(
             samples_of(lengths),
-            linear_cost(),
-            room(10**9),
+            linear_cost((1.0,) * cluster.n_stages, (0.01,) * cluster.n_stages),
+            cluster,
             [Layout.PACKED],
             token_multiple=multiple,
         )
@@ -173,6 +174,8 @@ def test_windows_of_large_batches_keep_every_stage_busy() -> None:
     assert most[[0, 1, 2, 25, 31]].tolist() == [12, 17, 20, 7, 1]
     assert filled[[0, 1, 2, 25, 31]].tolist() == [17, 22, 25, 7, 1]
     assert most_of([100, *[5] * 22])[1] == 22  # a share has 105, two longest samples 200
+    assert most_of(lengths, n_replicas=2)[2] == 12  # as two longest samples
+    assert most_of(lengths, n_stages=1) == [*range(32, 0, -1)]
     assert most_of(lengths[:19]) == [*range(19, 0, -1)]
 
 
