@@ -167,7 +167,7 @@ def _priced(
     tokens = inputs + targets
     share = tokens.sum() / cluster.n_stages / cluster.n_replicas
     most = float(max(share, 2 * tokens.max(), token_multiple))
-    if len(begin) <= FEWEST_LIMITED or cluster.n_stages == 1:
+    if len(begin) <= FEWEST_LIMITED:
         most = np.inf
     known = cost.known_rows
     costs, cells, spans, row_of_bundle, *sizes = _kernels.price_windows(
