@@ -86,19 +86,15 @@ py::array_t<double> view(const dynapipe::CostBlock& costs, std::size_t n_costs,
 
 py::tuple price_windows(const Counts& inputs, const Counts& targets, const Counts& n_documents,
                         const Counts& pairs, const Counts& begin,
-                        const std::vector<std::pair<bool, double>>& layouts,
+                        const std::vector<bool>& is_packed, double most_tokens,
                         std::int64_t token_multiple, const Known& known, const Doubles& room_bytes,
                         const arrays::Kinds& kind_of_stage, std::size_t n_modes,
                         const py::function& price) {
     const auto samples = samples_of(inputs, targets, n_documents, pairs, begin);
     const auto stages = room_of(room_bytes, kind_of_stage);
-    if (token_multiple < 1 || token_multiple > std::int64_t{1} << 31 || layouts.empty() ||
+    if (token_multiple < 1 || token_multiple > std::int64_t{1} << 31 || is_packed.empty() ||
         n_modes < 1) {
         throw py::value_error("there must be a layout and a mode, and multiples from 1 to 2^31");
-    }
-    std::vector<dynapipe::WindowLayout> rules;
-    for (const auto& [is_packed, most_tokens] : layouts) {
-        rules.push_back({is_packed, most_tokens});
     }
     const auto call = [&](std::size_t layout, std::size_t mode, const dynapipe::Shapes& shapes,
                           const dynapipe::CostBlock& costs) {
@@ -110,13 +106,13 @@ py::tuple price_windows(const Counts& inputs, const Counts& targets, const Count
     dynapipe::PricedWindows priced;
     {
         const py::gil_scoped_release release;  // planner threads run side by side
-        priced = dynapipe::price_windows(samples, rules, token_multiple, known_of(known), stages,
-                                         n_modes, call);
+        priced = dynapipe::price_windows(samples, is_packed, most_tokens, token_multiple,
+                                         known_of(known), stages, n_modes, call);
     }
     auto& [n_rows, row_tokens, target_tokens, input_rows] = priced.shapes;
     const auto costs = view({priced.costs, 0}, priced.shapes.size(), stages);
     const auto n_spans = static_cast<py::ssize_t>(priced.spans.size());
-    const auto all_modes = static_cast<py::ssize_t>(rules.size() * n_modes);
+    const auto all_modes = static_cast<py::ssize_t>(is_packed.size() * n_modes);
     return py::make_tuple(
         costs, arrays::owned(std::move(priced.cells)),
         arrays::owned(std::move(priced.spans), {all_modes, n_spans / all_modes / 2, 2}),
@@ -140,9 +136,10 @@ std::array<double, 4> equal_rows(std::int64_t row_tokens, std::int64_t target_to
 
 void bind_price_windows(py::module_& m) {
     m.def("price_windows", &price_windows, py::arg("inputs"), py::arg("targets"),
-          py::arg("n_documents"), py::arg("pairs"), py::arg("begin"), py::arg("layouts"),
-          py::arg("token_multiple"), py::arg("known"), py::arg("room_bytes"),
-          py::arg("kind_of_stage") = py::none(), py::arg("n_modes"), py::arg("price"),
+          py::arg("n_documents"), py::arg("pairs"), py::arg("begin"), py::arg("is_packed"),
+          py::arg("most_tokens"), py::arg("token_multiple"), py::arg("known"),
+          py::arg("room_bytes"), py::arg("kind_of_stage") = py::none(), py::arg("n_modes"),
+          py::arg("price"),
           "Looks up all windows that can run; see price_windows.hpp. Returns costs, cells, spans, "
           "rows "
           "of bundles, and the columns of shapes.");

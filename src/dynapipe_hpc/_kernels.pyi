@@ -42,6 +42,7 @@ class WindowCosts:
 
 # Returns the items of every replica.
 def balance_work(work_ms: npt.NDArray[np.float64], n_replicas: int) -> list[list[int]]: ...
+def order_by_halves(work_ms: npt.NDArray[np.float64]) -> list[int]: ...
 
 # Returns windows of shape (n, 3): first, size, mode. The arrays belong to the costs of the windows.
 def split_windows(
@@ -125,7 +126,8 @@ def price_windows(
     n_documents: npt.NDArray[np.int64],
     pairs: npt.NDArray[np.int64],
     begin: npt.NDArray[np.int64],
-    layouts: list[tuple[bool, float]],
+    is_packed: list[bool],
+    most_tokens: float,
     token_multiple: int,
     known: tuple[float, float, float],
     room_bytes: npt.NDArray[np.float64],

@@ -58,7 +58,8 @@ def windows_priced(*arrays: Any, price: Callable[..., None] = of_ones) -> tuple[
     given: dict[str, Any] = {"kind_of_stage": None, **dict(zip(names, arrays, strict=False))}
     return _kernels.price_windows(
         **given,
-        layouts=[(False, np.inf), (True, 30.0)],
+        is_packed=[False, True],
+        most_tokens=30.0,
         token_multiple=8,
         known=(4.0, 8.0, 16.0),
         n_modes=2,
@@ -72,6 +73,7 @@ KERNELS: dict[str, tuple[Callable[..., object], Arguments]] = {
         [COSTS, CELLS, SPANS, ROWS, *np.ones((2, 3)), 2],
     ),
     "balance_work": (_kernels.balance_work, [np.arange(4.0), 2]),
+    "order_by_halves": (_kernels.order_by_halves, [np.arange(4.0)]),
     "cyclic_schedule": (of_table(_kernels.cyclic_schedule), [COSTS, ROOM]),
     "list_schedule": (of_table(_kernels.list_schedule), [COSTS, ROOM, LINK, True, None, REDUCE]),
     "find_plans": (

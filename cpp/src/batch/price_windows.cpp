@@ -33,7 +33,8 @@ struct WindowShapes {
 /// Windows of bundles in one layout, by their first bundle and their number of bundles.
 class Windows {
   public:
-    explicit Windows(const OrderedSamples& samples) : samples_(samples) {}
+    Windows(const OrderedSamples& samples, double most_tokens)
+        : samples_(samples), most_tokens_(most_tokens) {}
     Windows(const Windows&) = delete;
     Windows& operator=(const Windows&) = delete;
     virtual ~Windows() = default;
@@ -44,17 +45,35 @@ class Windows {
     /// The same where windows of row r, of up to reach[r] bundles, must have as many samples, too.
     [[nodiscard]] virtual std::vector<bool> begins_within(const std::vector<bool>& begins,
                                                           const Numbers& reach) const = 0;
-    /// Largest number of bundles of the windows from a bundle on that are worth a look.
-    [[nodiscard]] virtual std::int64_t most(std::int64_t first) const = 0;
+    /// Tokens of a window, padding included.
+    [[nodiscard]] virtual double tokens(std::int64_t first, std::int64_t size) const = 0;
     [[nodiscard]] virtual MicroBatchShape shape(std::int64_t first, std::int64_t size) const = 0;
     /// Shapes of the windows of 1 to most[r] bundles from first[r] on.
     [[nodiscard]] virtual WindowShapes rows(const Numbers& first, const Numbers& most) const = 0;
+
+    /// The most bundles from a bundle on that together have no more tokens than the limit, at least
+    /// one.
+    [[nodiscard]] std::int64_t most(std::int64_t first) const {
+        std::int64_t most = 1, least_wrong = n_bundles() - first + 1;
+        while (most + 1 < least_wrong) {
+            const std::int64_t size = (most + least_wrong) / 2;
+            if (tokens(first, size) <= most_tokens_) {
+                most = size;
+            } else {
+                least_wrong = size;
+            }
+        }
+        return most;
+    }
 
   protected:
     [[nodiscard]] std::int64_t n_bundles() const {
         return static_cast<std::int64_t>(samples_.n_bundles());
     }
     const OrderedSamples& samples_;
+
+  private:
+    double most_tokens_;
 };
 
 /// Lengths of bundles on one side: those of their longest samples.
@@ -106,8 +125,8 @@ class Side {
 /// As many rows as samples, as long as the longest.
 class PaddedWindows final : public Windows {
   public:
-    PaddedWindows(const OrderedSamples& samples, std::int64_t multiple)
-        : Windows(samples),
+    PaddedWindows(const OrderedSamples& samples, std::int64_t multiple, double most_tokens)
+        : Windows(samples, most_tokens),
           inputs_(samples.inputs, samples, multiple),
           targets_(samples.targets, samples, multiple) {}
 
@@ -142,9 +161,9 @@ class PaddedWindows final : public Windows {
         return within;
     }
 
-    /// All bundles that are left: padding ends windows soon enough.
-    [[nodiscard]] std::int64_t most(std::int64_t first) const override {
-        return n_bundles() - first;
+    [[nodiscard]] double tokens(std::int64_t first, std::int64_t size) const override {
+        const MicroBatchShape window = shape(first, size);
+        return window.n_rows * (window.row_tokens + window.target_tokens);
     }
 
     [[nodiscard]] MicroBatchShape shape(std::int64_t first, std::int64_t size) const override {
@@ -185,13 +204,12 @@ class PaddedWindows final : public Windows {
     Side targets_;
 };
 
-/// One row, or one of inputs and one of targets: tokens and pairs of a window are sums. Unlike
-/// padding, they never make large windows bad by themselves.
+/// One row, or one of inputs and one of targets: tokens and pairs of a window are sums.
 class PackedWindows final : public Windows {
   public:
     PackedWindows(const OrderedSamples& samples, std::int64_t multiple, double most_tokens,
                   const KnownRows& known)
-        : Windows(samples), multiple_(multiple), most_tokens_(most_tokens), known_(known) {
+        : Windows(samples, most_tokens), multiple_(multiple), known_(known) {
         SampleSums sums;
         std::size_t sample = 0;
         for (const std::int64_t end : samples.begin) {
@@ -217,14 +235,10 @@ class PackedWindows final : public Windows {
         return begins;
     }
 
-    /// As many as have no more tokens than the limit, at least one.
-    [[nodiscard]] std::int64_t most(std::int64_t first) const override {
-        const double limit = static_cast<double>(tokens(before_[index(first)])) + most_tokens_;
-        const auto end = std::upper_bound(before_.begin(), before_.end(), limit,
-                                          [](double value, const SampleSums& sums) {
-                                              return value < static_cast<double>(tokens(sums));
-                                          });
-        return std::max<std::int64_t>(end - before_.begin() - 1 - first, 1);
+    [[nodiscard]] double tokens(std::int64_t first, std::int64_t size) const override {
+        const SampleSums& begin = before_[index(first)];
+        const SampleSums& end = before_[index(first + size)];
+        return static_cast<double>(end.inputs - begin.inputs + end.targets - begin.targets);
     }
 
     [[nodiscard]] MicroBatchShape shape(std::int64_t first, std::int64_t size) const override {
@@ -251,10 +265,7 @@ class PackedWindows final : public Windows {
     }
 
   private:
-    static std::int64_t tokens(const SampleSums& sums) { return sums.inputs + sums.targets; }
-
     std::int64_t multiple_;
-    double most_tokens_;
     KnownRows known_;
     std::vector<SampleSums> before_;  ///< of all samples before each bundle, and of all
 };
@@ -456,14 +467,6 @@ class Lookup {
     std::vector<WindowShapes> of_modes_;  ///< all windows up to the extent
 };
 
-std::unique_ptr<Windows> windows_of(const OrderedSamples& samples, const WindowLayout& layout,
-                                    std::int64_t token_multiple, const KnownRows& known) {
-    if (layout.is_packed) {
-        return std::make_unique<PackedWindows>(samples, token_multiple, layout.most_tokens, known);
-    }
-    return std::make_unique<PaddedWindows>(samples, token_multiple);
-}
-
 void append(Shapes& all, const Shapes& more) {
     for (auto column :
          {&Shapes::n_rows, &Shapes::row_tokens, &Shapes::target_tokens, &Shapes::input_rows}) {
@@ -473,14 +476,20 @@ void append(Shapes& all, const Shapes& more) {
 
 }  // namespace
 
-PricedWindows price_windows(const OrderedSamples& samples, std::span<const WindowLayout> layouts,
-                            std::int64_t token_multiple, const KnownRows& known,
+PricedWindows price_windows(const OrderedSamples& samples, const std::vector<bool>& is_packed,
+                            double most_tokens, std::int64_t token_multiple, const KnownRows& known,
                             const StageRoom& stages, std::size_t n_modes, const Price& price) {
     std::vector<std::unique_ptr<Windows>> windows;
     std::vector<Lookup> lookups;
     std::size_t n_costs = 0;
-    for (const WindowLayout& layout : layouts) {
-        windows.push_back(windows_of(samples, layout, token_multiple, known));
+    for (const bool packed : is_packed) {
+        if (packed) {
+            windows.push_back(
+                std::make_unique<PackedWindows>(samples, token_multiple, most_tokens, known));
+        } else {
+            windows.push_back(
+                std::make_unique<PaddedWindows>(samples, token_multiple, most_tokens));
+        }
         lookups.emplace_back(*windows.back(), lookups.size(), stages, n_modes, price);
         n_costs += lookups.back().n_shapes();
     }
@@ -492,8 +501,8 @@ PricedWindows price_windows(const OrderedSamples& samples, std::span<const Windo
         n_priced += lookup.n_shapes();
     }
     // A row of the table for the bundles that share one in every layout.
-    std::vector<std::vector<std::size_t>> row_of_layouts(layouts.size());
-    std::vector<std::size_t> rows(layouts.size(), 0);
+    std::vector<std::vector<std::size_t>> row_of_layouts(lookups.size());
+    std::vector<std::size_t> rows(lookups.size(), 0);
     for (std::size_t bundle = 0; bundle < samples.n_bundles(); ++bundle) {
         bool begins = false;
         for (std::size_t layout = 0; layout < lookups.size(); ++layout) {

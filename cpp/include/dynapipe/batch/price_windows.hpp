@@ -24,12 +24,6 @@ struct OrderedSamples {
     [[nodiscard]] std::size_t n_bundles() const { return begin.size() - 1; }
 };
 
-/// How the samples of a window become a micro-batch.
-struct WindowLayout {
-    bool is_packed;      ///< end to end in one row; else a row each, padded to the longest
-    double most_tokens;  ///< limit on packed windows of several bundles; infinite if there is none
-};
-
 /// The ranks of a replica that windows have to fit on.
 struct StageRoom {
     std::span<const double> room_bytes;  ///< (n_stages,): device memory less that of the model
@@ -58,7 +52,8 @@ struct PricedWindows {
     std::vector<std::int32_t> row_of_bundle;        ///< (n_bundles,)
 };
 
-/// Looks up all windows that can run, once for all uses.
+/// Looks up all windows that can run, once for all uses, in every layout: end to end in one row, or
+/// a row each, padded to the longest.
 ///
 /// More samples never need less memory, except for noise. The largest windows are looked for among
 /// those of 1, 2, 4, ... bundles; as memory grows almost linearly with the number of samples, the
@@ -70,10 +65,12 @@ struct PricedWindows {
 /// Bundles whose windows are all alike in all layouts, such as those of one length in a sorted list
 /// if rows are padded, share a row of the tables.
 ///
+/// @param is_packed       per layout
+/// @param most_tokens     limit on windows of several bundles, padding included
 /// @param token_multiple  multiple that rows are filled up to
 /// @param n_modes         modes of recomputation
-PricedWindows price_windows(const OrderedSamples& samples, std::span<const WindowLayout> layouts,
-                            std::int64_t token_multiple, const KnownRows& known,
+PricedWindows price_windows(const OrderedSamples& samples, const std::vector<bool>& is_packed,
+                            double most_tokens, std::int64_t token_multiple, const KnownRows& known,
                             const StageRoom& stages, std::size_t n_modes, const Price& price);
 
 }  // namespace dynapipe

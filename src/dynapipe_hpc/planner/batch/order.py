@@ -95,15 +95,6 @@ def halved(samples: Sequence[Sample]) -> list[Sample]:
     """Samples in an order whose halves, quarters, eighths and so on have about equal tokens.
 
     In packed rows, neighbours need not have similar lengths.
-
-    Source: `balance_work`: Karmarkar and Karp, "The differencing method of set partitioning", 1982.
     """
     tokens = tokens_of(samples, "tokens").astype(np.float64)
-    return [samples[i] for i in _halved(np.arange(len(samples)), tokens)]
-
-
-def _halved(places: IntArray, tokens: FloatArray) -> list[int]:
-    if len(places) < 3:
-        return list(places)
-    halves = _kernels.balance_work(tokens[places], 2)
-    return [place for half in halves for place in _halved(places[half], tokens)]
+    return [samples[i] for i in _kernels.order_by_halves(tokens)]

@@ -95,10 +95,10 @@ def _begins(sizes: Sequence[int]) -> Iterator[int]:
 
 
 PADDED_ONLY = (Layout.PADDED,)
-FEWEST_LIMITED = 128
-"""Least number of bundles of a batch whose packed windows of several bundles are limited to the
-tokens of a replica per stage, but at least to two longest samples: packing alone never makes large
-windows bad, but most that are larger would leave stages idle. Smaller batches take little time."""
+SMALL_WINDOW_TOKENS = 8192
+"""Windows of up to so many tokens are always looked up. Larger ones of several bundles have at most
+the tokens that a replica has per stage, or those of two longest samples: others leave stages idle,
+unless they take hardly any time."""
 
 
 def price_windows(
@@ -164,11 +164,8 @@ def _priced(
         *sizes, out = columns
         models[layout].stage_costs(Shapes(*sizes), modes[mode], out)
 
-    tokens = inputs + targets
+    tokens = padded(inputs, token_multiple) + padded(targets, token_multiple)
     share = tokens.sum() / cluster.n_stages / cluster.n_replicas
-    most = float(max(share, 2 * tokens.max(), token_multiple))
-    if len(begin) <= FEWEST_LIMITED:
-        most = np.inf
     known = cost.known_rows
     costs, cells, spans, row_of_bundle, *sizes = _kernels.price_windows(
         inputs,
@@ -176,7 +173,8 @@ def _priced(
         n_documents,
         pairs,
         begin,
-        [(layout is Layout.PACKED, most) for layout in layouts],
+        [layout is Layout.PACKED for layout in layouts],
+        float(max(share, 2 * tokens.max(), SMALL_WINDOW_TOKENS)),
         token_multiple,
         (known.most, known.least_tokens, known.longest_tokens),
         activation_room_bytes(cost, cluster),

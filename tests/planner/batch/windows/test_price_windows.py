@@ -152,31 +152,32 @@ def test_windows_of_both_layouts_are_those_of_their_samples(
         check_every_window(table, n_bytes, multiple)
 
 
-def most_of(lengths: Sequence[int], multiple: int = 8, **divided: int) -> list[int]:
-    """The most samples of a packed window from each on, in a batch of more than 20 samples."""
+def most_of(
+    lengths: Sequence[int], layout: Layout = Layout.PACKED, least: int = 0, **divided: int
+) -> list[int]:
+    """The most samples of a window from each on; `least`: tokens that are never too many."""
     cluster = room(10**9).model_copy(update=divided)
-    with patch.object(rules, "FEWEST_LIMITED", 20):
+    with patch.object(rules, "SMALL_WINDOW_TOKENS", least):
         table = price_windows(
             samples_of(lengths),
             linear_cost((1.0,) * cluster.n_stages, (0.01,) * cluster.n_stages),
             cluster,
-            [Layout.PACKED],
-            token_multiple=multiple,
+            [layout],
         )
-    begin, end = table.spans[0].T
+    begin, end = table.spans[0][table.row_of_sample].T
     most: list[int] = (end - begin).tolist()
     return most
 
 
-def test_windows_of_large_batches_keep_every_stage_busy() -> None:
-    lengths = [60, 40, *[10] * 30]  # 400 tokens on 1 x 2 ranks
-    most, filled = (np.array(most_of(lengths, multiple)) for multiple in (8, 256))
-    assert most[[0, 1, 2, 25, 31]].tolist() == [12, 17, 20, 7, 1]
-    assert filled[[0, 1, 2, 25, 31]].tolist() == [17, 22, 25, 7, 1]
-    assert most_of([100, *[5] * 22])[1] == 22  # a share has 105, two longest samples 200
-    assert most_of(lengths, n_replicas=2)[2] == 12  # as two longest samples
+def test_windows_keep_every_stage_busy() -> None:
+    lengths = [64, 40, *[8] * 30]  # 344 tokens on 1 x 2 ranks
+    packed, padded = (np.array(most_of(lengths, layout)) for layout in reversed(BOTH))
+    assert packed[[0, 1, 2, 25, 31]].tolist() == [10, 17, 21, 7, 1]
+    assert padded[:3].tolist() == [2, 4, 21]
+    assert most_of([104, *[8] * 22])[1] == 22  # a share has 140, two longest samples 208
+    assert most_of(lengths, n_replicas=2)[2] == 16  # as two longest samples
     assert most_of(lengths, n_stages=1) == [*range(32, 0, -1)]
-    assert most_of(lengths[:19]) == [*range(19, 0, -1)]
+    assert most_of(lengths, least=344) == [*range(32, 0, -1)]
 
 
 def test_a_sample_that_does_not_fit_is_told_with_the_memory_that_it_needs_packed() -> None:
