@@ -26,7 +26,7 @@ std::int64_t padded(std::int64_t tokens, std::int64_t multiple) {
 
 /// The shapes of windows, in one row per first bundle.
 struct WindowShapes {
-    std::vector<std::int32_t> cells;  ///< row by row: shape by number of bundles, from 1
+    std::vector<std::int32_t> cells;  ///< row by row: shape by number of bundles
     Shapes shapes;
 };
 
@@ -39,17 +39,15 @@ class Windows {
     Windows& operator=(const Windows&) = delete;
     virtual ~Windows() = default;
 
-    /// Whether a row of the table begins with each bundle, as far as lengths tell; others share the
-    /// row of the one before, as all their windows are alike.
+    /// Whether a row of the table begins with each bundle; others share the row of the one before,
+    /// as all their windows are alike.
     [[nodiscard]] virtual std::vector<bool> begins() const = 0;
-    /// The same where windows of row r, of up to reach[r] bundles, must have as many samples, too.
-    [[nodiscard]] virtual std::vector<bool> begins_within(const std::vector<bool>& begins,
-                                                          const Numbers& reach) const = 0;
     /// Tokens of a window, padding included.
     [[nodiscard]] virtual double tokens(std::int64_t first, std::int64_t size) const = 0;
     [[nodiscard]] virtual MicroBatchShape shape(std::int64_t first, std::int64_t size) const = 0;
-    /// Shapes of the windows of 1 to most[r] bundles from first[r] on.
-    [[nodiscard]] virtual WindowShapes rows(const Numbers& first, const Numbers& most) const = 0;
+    /// Shapes of the windows of more than `least` to most[r] bundles from first[r] on.
+    [[nodiscard]] virtual WindowShapes rows(const Numbers& first, std::int64_t least,
+                                            const Numbers& most) const = 0;
 
     /// The most bundles from a bundle on that together have no more tokens than the limit, at least
     /// one.
@@ -131,34 +129,21 @@ class PaddedWindows final : public Windows {
           targets_(samples.targets, samples, multiple) {}
 
     /// A bundle needs no row of its own if it is as long as the one before it and none after it is
-    /// longer: then all its windows are like those of the one before.
+    /// longer, and if all bundles of its windows have as many samples: then all its windows are
+    /// like those of the one before.
     [[nodiscard]] std::vector<bool> begins() const override {
         std::vector<bool> begins(samples_.n_bundles(), false);
         begins[0] = true;
         inputs_.mark_changes(begins);
         targets_.mark_changes(begins);
+        std::int64_t next_change = std::numeric_limits<std::int64_t>::max();
+        for (std::int64_t i = n_bundles() - 1; i > 0; --i) {
+            next_change = n_samples(i) != n_samples(i - 1) ? i : next_change;
+            if (i - 1 + most(i - 1) > next_change || i + most(i) > next_change) {
+                begins[index(i)] = true;
+            }
+        }
         return begins;
-    }
-
-    [[nodiscard]] std::vector<bool> begins_within(const std::vector<bool>& begins,
-                                                  const Numbers& reach) const override {
-        std::vector<bool> within = begins;
-        Numbers next_change(begins.size(), std::numeric_limits<std::int64_t>::max());
-        for (std::size_t i = begins.size() - 1; i-- > 0;) {
-            const bool changes = n_samples(i + 1) != n_samples(i);
-            next_change[i] = changes ? static_cast<std::int64_t>(i + 1) : next_change[i + 1];
-        }
-        std::size_t row = 0, first = 0;
-        for (std::size_t i = 1; i < begins.size(); ++i) {
-            if (begins[i]) {
-                ++row;
-                first = i;
-            }
-            if (static_cast<std::int64_t>(i) + reach[row] > next_change[first]) {
-                within[i] = true;
-            }
-        }
-        return within;
     }
 
     [[nodiscard]] double tokens(std::int64_t first, std::int64_t size) const override {
@@ -175,29 +160,30 @@ class PaddedWindows final : public Windows {
 
     /// A window shares the shape of the equally large one in the row before if the two are equal,
     /// as most are where neighbours are similar.
-    [[nodiscard]] WindowShapes rows(const Numbers& first, const Numbers& most) const override {
+    [[nodiscard]] WindowShapes rows(const Numbers& first, std::int64_t least,
+                                    const Numbers& most) const override {
         WindowShapes windows;
-        std::size_t n_above = 0;  // cells of the row before
+        std::int64_t n_above = 0;  // cells of the row before
         for (std::size_t row = 0; row < first.size(); ++row) {
-            const std::size_t above = windows.cells.size() - n_above;
-            for (std::size_t k = 0; k < index(most[row]); ++k) {
-                const auto size = static_cast<std::int64_t>(k + 1);
+            const std::size_t above = windows.cells.size() - index(n_above);
+            for (std::int64_t size = least + 1; size <= most[row]; ++size) {
+                const std::int64_t k = size - least - 1;
                 const MicroBatchShape of_window = shape(first[row], size);
-                std::int32_t cell = k < n_above ? windows.cells[above + k] : -1;
+                std::int32_t cell = k < n_above ? windows.cells[above + index(k)] : -1;
                 if (cell < 0 || windows.shapes.at(static_cast<std::size_t>(cell)) != of_window) {
                     cell = static_cast<std::int32_t>(windows.shapes.size());
                     windows.shapes.push_back(of_window);
                 }
                 windows.cells.push_back(cell);
             }
-            n_above = index(most[row]);
+            n_above = std::max<std::int64_t>(most[row] - least, 0);
         }
         return windows;
     }
 
   private:
-    [[nodiscard]] std::int64_t n_samples(std::size_t bundle) const {
-        return samples_.begin[bundle + 1] - samples_.begin[bundle];
+    [[nodiscard]] std::int64_t n_samples(std::int64_t bundle) const {
+        return samples_.begin[index(bundle + 1)] - samples_.begin[index(bundle)];
     }
 
     Side inputs_;
@@ -230,11 +216,6 @@ class PackedWindows final : public Windows {
         return std::vector<bool>(samples_.n_bundles(), true);
     }
 
-    [[nodiscard]] std::vector<bool> begins_within(const std::vector<bool>& begins,
-                                                  const Numbers&) const override {
-        return begins;
-    }
-
     [[nodiscard]] double tokens(std::int64_t first, std::int64_t size) const override {
         const SampleSums& begin = before_[index(first)];
         const SampleSums& end = before_[index(first + size)];
@@ -252,10 +233,11 @@ class PackedWindows final : public Windows {
     }
 
     /// A shape per window, as hardly any two are alike.
-    [[nodiscard]] WindowShapes rows(const Numbers& first, const Numbers& most) const override {
+    [[nodiscard]] WindowShapes rows(const Numbers& first, std::int64_t least,
+                                    const Numbers& most) const override {
         WindowShapes windows;
         for (std::size_t row = 0; row < first.size(); ++row) {
-            for (std::int64_t size = 1; size <= most[row]; ++size) {
+            for (std::int64_t size = least + 1; size <= most[row]; ++size) {
                 windows.shapes.push_back(shape(first[row], size));
             }
         }
@@ -270,88 +252,91 @@ class PackedWindows final : public Windows {
     std::vector<SampleSums> before_;  ///< of all samples before each bundle, and of all
 };
 
-/// Numbers of bundles of the windows of a mode, (n_rows,) each.
-struct Extent {
-    Numbers largest;  ///< largest of the windows of 1, 2, 4, ... that fits; 0 if none does
-    Numbers most;     ///< up to which windows are looked up
-};
+void append(Shapes& all, const Shapes& more) {
+    for (auto column :
+         {&Shapes::n_rows, &Shapes::row_tokens, &Shapes::target_tokens, &Shapes::input_rows}) {
+        (all.*column).insert((all.*column).end(), (more.*column).begin(), (more.*column).end());
+    }
+}
+
+using Span = std::pair<std::int64_t, std::int64_t>;
 
 /// Windows of one layout, looked up in every mode.
 class Lookup {
   public:
-    Lookup(const Windows& windows, std::size_t layout, const StageRoom& stages, std::size_t n_modes,
-           const Price& price)
+    Lookup(const Windows& windows, std::size_t layout, const StageRoom& stages, const Price& price)
         : windows_(windows),
           layout_(layout),
-          stages_(stages),
-          n_modes_(n_modes),
           price_(price),
           rooms_(
               least_of_kinds({{}, stages.room_bytes.size(), stages.kind_of_stage, stages.n_kinds},
                              stages.room_bytes)),
           begins_(windows.begins()) {
-        find_extents();
-        Numbers reach(first_.size(), 0);
-        for (const Extent& extent : extents_) {
-            for (std::size_t row = 0; row < reach.size(); ++row) {
-                reach[row] = std::max(reach[row], extent.most[row]);
+        for (std::size_t i = 0; i < begins_.size(); ++i) {
+            if (begins_[i]) {
+                first_.push_back(static_cast<std::int64_t>(i));
+                most_.push_back(windows.most(first_.back()));
             }
-        }
-        std::vector<bool> within = windows.begins_within(begins_, reach);
-        if (within != begins_) {
-            begins_ = std::move(within);
-            find_extents();
-        }
-        for (const Extent& extent : extents_) {
-            of_modes_.push_back(windows_.rows(first_, extent.most));
         }
     }
 
     [[nodiscard]] const std::vector<bool>& begins() const { return begins_; }
 
-    [[nodiscard]] std::size_t n_shapes() const {
-        return std::accumulate(of_modes_.begin(), of_modes_.end(), std::size_t{0},
-                               [](std::size_t sum, const WindowShapes& windows) {
-                                   return sum + windows.shapes.size();
-                               });
+    /// All windows of a mode.
+    [[nodiscard]] std::int64_t n_windows() const {
+        return std::accumulate(most_.begin(), most_.end(), std::int64_t{0});
     }
 
-    /// Writes costs, (n_shapes, n_kinds), mode by mode.
-    void price_all(CostBlock costs) const {
-        for (std::size_t mode = 0; mode < n_modes_; ++mode) {
-            price_(layout_, mode, of_modes_[mode].shapes, costs);
-            costs.first += of_modes_[mode].shapes.size() * stages_.n_kinds;
+    /// Adds shapes, costs and cells of a mode; returns begin and end of the cells of every row.
+    std::vector<Span> add(std::size_t mode, PricedWindows& table) const {
+        std::vector<Span> spans;
+        auto begin = static_cast<std::int64_t>(table.cells.size());
+        for (const std::int64_t n : most_) {
+            spans.emplace_back(begin, begin);
+            begin += n;
         }
-    }
-
-    /// Adds the cells of a mode, and begin and end of those of every row.
-    void add_cells(std::size_t mode, std::size_t first_cost, PricedWindows& table,
-                   std::vector<std::pair<std::int64_t, std::int64_t>>& spans) const {
-        const Extent& extent = extents_[mode];
-        std::size_t place = 0;
-        for (std::size_t row = 0; row < first_.size(); ++row) {
-            const auto n = index(extent.most[row]);
-            const auto begin = static_cast<std::int64_t>(table.cells.size());
-            bool is_behind = false;  // a window beyond `largest` that does not fit
-            for (std::size_t k = 0; k < n; ++k) {
-                const std::size_t cost = first_cost + index(of_modes_[mode].cells[place++]);
-                const bool can_run = fits(&(*table.costs)[cost * stages_.n_kinds]);
-                is_behind = is_behind || (!can_run && k >= index(extent.largest[row]));
-                const bool is_used = can_run && !is_behind;
-                table.cells.push_back(is_used ? static_cast<std::int32_t>(cost) : -1);
+        table.cells.resize(index(begin), -1);
+        Numbers most = most_;  // those that may fit
+        const std::int64_t largest = *std::max_element(most.begin(), most.end());
+        for (std::int64_t least = 0; least < largest; least = std::max(kFirst, 2 * least)) {
+            Numbers last(most.size());
+            std::transform(most.begin(), most.end(), last.begin(), [least](std::int64_t n) {
+                return std::min(n, std::max(kFirst, 2 * least));
+            });
+            add_sizes(mode, least, last, table, spans);
+            for (std::size_t row = 0; row < most.size(); ++row) {
+                const auto& [first_cell, end] = spans[row];
+                if (end > first_cell && table.cells[index(end - 1)] < 0) {
+                    most[row] = 0;
+                }
             }
-            spans.emplace_back(begin, begin + static_cast<std::int64_t>(n));
         }
+        return spans;
     }
-
-    [[nodiscard]] const Shapes& shapes(std::size_t mode) const { return of_modes_[mode].shapes; }
 
   private:
-    /// Costs of shapes, whether each fits, and the memory that it needs on stages of every kind.
-    struct Tried {
-        std::vector<bool> fits;
-        std::vector<double> needed_bytes;
-    };
+    /// Bundles of the largest windows that are looked up whether smaller ones fit or not.
+    static constexpr std::int64_t kFirst = 8;
+
+    /// Adds the windows of more than `least` to last[r] bundles of every row.
+    void add_sizes(std::size_t mode, std::int64_t least, const Numbers& last, PricedWindows& table,
+                   std::vector<Span>& spans) const {
+        const WindowShapes windows = windows_.rows(first_, least, last);
+        const std::size_t first_cost = table.shapes.size(), n_kinds = rooms_.size();
+        table.costs->resize((first_cost + windows.shapes.size()) * n_kinds);
+        price_(layout_, mode, windows.shapes, {table.costs, first_cost * n_kinds});
+        append(table.shapes, windows.shapes);
+        auto cell = windows.cells.begin();
+        for (std::size_t row = 0; row < last.size(); ++row) {
+            for (std::int64_t size = least + 1; size <= last[row]; ++size) {
+                const std::size_t cost = first_cost + index(*cell++);
+                if (fits(table.costs->data() + cost * n_kinds)) {
+                    table.cells[index(spans[row].second)] = static_cast<std::int32_t>(cost);
+                }
+                ++spans[row].second;
+            }
+        }
+    }
 
     /// Whether a micro-batch alone can run on stages of every kind, by their costs.
     [[nodiscard]] bool fits(const PassCosts* costs) const {
@@ -364,115 +349,14 @@ class Lookup {
         return true;
     }
 
-    [[nodiscard]] Tried tried(const Shapes& shapes, std::size_t mode) const {
-        const auto table =
-            std::make_shared<std::vector<PassCosts>>(shapes.size() * stages_.n_kinds);
-        price_(layout_, mode, shapes, {table, 0});
-        const std::vector<PassCosts>& costs = *table;
-        Tried tried;
-        for (std::size_t i = 0; i < shapes.size(); ++i) {
-            tried.fits.push_back(fits(&costs[i * stages_.n_kinds]));
-        }
-        for (const PassCosts& cost : costs) {
-            tried.needed_bytes.push_back(needed_bytes(cost));
-        }
-        return tried;
-    }
-
-    void find_extents() {
-        first_.clear();
-        for (std::size_t i = 0; i < begins_.size(); ++i) {
-            if (begins_[i]) {
-                first_.push_back(static_cast<std::int64_t>(i));
-            }
-        }
-        const std::size_t n_rows = first_.size();
-        Numbers most(n_rows);
-        std::transform(first_.begin(), first_.end(), most.begin(),
-                       [this](std::int64_t first) { return windows_.most(first); });
-        const std::int64_t largest = *std::max_element(most.begin(), most.end());
-        Numbers sizes;  // 1, 2, 4, ... of every row, or the most
-        Shapes shapes;
-        std::size_t n_sizes = 0;
-        for (std::int64_t size = 1; n_sizes == 0 || size < 2 * largest; size *= 2, ++n_sizes) {
-            for (std::size_t row = 0; row < n_rows; ++row) {
-                sizes.push_back(std::min(size, most[row]));
-                shapes.push_back(windows_.shape(first_[row], sizes.back()));
-            }
-        }
-        extents_.clear();
-        for (std::size_t mode = 0; mode < n_modes_; ++mode) {
-            extents_.push_back(extent(sizes, tried(shapes, mode), n_sizes, mode));
-        }
-    }
-
-    [[nodiscard]] Extent extent(const Numbers& sizes, const Tried& known, std::size_t n_sizes,
-                                std::size_t mode) const {
-        const std::size_t n_rows = first_.size();
-        Extent extent{Numbers(n_rows), Numbers(n_rows)};
-        std::vector<bool> reaches_end(n_rows);
-        Numbers next(n_rows);
-        Shapes shapes;
-        for (std::size_t row = 0; row < n_rows; ++row) {
-            std::size_t n_fitting = n_sizes;
-            while (n_fitting > 0 && !known.fits[(n_fitting - 1) * n_rows + row]) {
-                --n_fitting;
-            }
-            const std::size_t low = (n_fitting == 0 ? 0 : n_fitting - 1) * n_rows + row;
-            const std::size_t high = std::min(n_fitting, n_sizes - 1) * n_rows + row;
-            const double share = share_of_room(known.needed_bytes, low, high);
-            const std::int64_t more = sizes[high] - sizes[low];
-            const auto steps = static_cast<std::int64_t>(share * static_cast<double>(more));
-            next[row] = std::min(sizes[low] + steps + 1, sizes[high]);
-            shapes.push_back(windows_.shape(first_[row], next[row]));
-            reaches_end[row] = n_fitting == n_sizes;
-            extent.largest[row] = n_fitting == 0 ? 0 : sizes[low];
-            extent.most[row] = n_fitting == 0 ? 0 : sizes[high];
-        }
-        const Tried tried = this->tried(shapes, mode);
-        for (std::size_t row = 0; row < n_rows; ++row) {
-            if (extent.most[row] > 0 && !reaches_end[row] && !tried.fits[row]) {
-                extent.most[row] = next[row] - 1;
-            }
-        }
-        return extent;
-    }
-
-    /// At which share of the way from one window to a larger one the memory of a stage is full, if
-    /// it is on that way; else 1.
-    [[nodiscard]] double share_of_room(const std::vector<double>& needed_bytes, std::size_t low,
-                                       std::size_t high) const {
-        double least = std::numeric_limits<double>::infinity();
-        for (std::size_t kind = 0; kind < rooms_.size(); ++kind) {
-            const double before = needed_bytes[low * rooms_.size() + kind];
-            const double after = needed_bytes[high * rooms_.size() + kind];
-            const double share = (rooms_[kind] - before) / (after - before);
-            if (std::isnan(share)) {
-                return 1.0;
-            }
-            least = std::min(least, share);
-        }
-        return least >= 0 && least < 1 ? least : 1.0;
-    }
-
     const Windows& windows_;
     std::size_t layout_;
-    const StageRoom& stages_;
-    std::size_t n_modes_;
     const Price& price_;
     std::vector<double> rooms_;  ///< per kind of stage
     std::vector<bool> begins_;
-    Numbers first_;                       ///< first bundle of every row
-    std::vector<Extent> extents_;         ///< per mode
-    std::vector<WindowShapes> of_modes_;  ///< all windows up to the extent
+    Numbers first_;  ///< first bundle of every row
+    Numbers most_;   ///< bundles of its largest window
 };
-
-void append(Shapes& all, const Shapes& more) {
-    for (auto column :
-         {&Shapes::n_rows, &Shapes::row_tokens, &Shapes::target_tokens, &Shapes::input_rows}) {
-        (all.*column).insert((all.*column).end(), (more.*column).begin(), (more.*column).end());
-    }
-}
 
 }  // namespace
 
@@ -481,7 +365,7 @@ PricedWindows price_windows(const OrderedSamples& samples, const std::vector<boo
                             const StageRoom& stages, std::size_t n_modes, const Price& price) {
     std::vector<std::unique_ptr<Windows>> windows;
     std::vector<Lookup> lookups;
-    std::size_t n_costs = 0;
+    std::int64_t n_windows = 0;
     for (const bool packed : is_packed) {
         if (packed) {
             windows.push_back(
@@ -490,16 +374,13 @@ PricedWindows price_windows(const OrderedSamples& samples, const std::vector<boo
             windows.push_back(
                 std::make_unique<PaddedWindows>(samples, token_multiple, most_tokens));
         }
-        lookups.emplace_back(*windows.back(), lookups.size(), stages, n_modes, price);
-        n_costs += lookups.back().n_shapes();
+        lookups.emplace_back(*windows.back(), lookups.size(), stages, price);
+        n_windows += lookups.back().n_windows();
     }
     PricedWindows table;
-    table.costs = std::make_shared<std::vector<PassCosts>>(n_costs * stages.n_kinds);
-    std::size_t n_priced = 0;
-    for (const Lookup& lookup : lookups) {
-        lookup.price_all({table.costs, n_priced * stages.n_kinds});
-        n_priced += lookup.n_shapes();
-    }
+    table.costs = std::make_shared<std::vector<PassCosts>>();
+    // It never moves: whoever prices may keep a part of it.
+    table.costs->reserve(index(n_windows) * n_modes * stages.n_kinds);
     // A row of the table for the bundles that share one in every layout.
     std::vector<std::vector<std::size_t>> row_of_layouts(lookups.size());
     std::vector<std::size_t> rows(lookups.size(), 0);
@@ -516,17 +397,13 @@ PricedWindows price_windows(const OrderedSamples& samples, const std::vector<boo
         }
         table.row_of_bundle.push_back(static_cast<std::int32_t>(row_of_layouts[0].size()) - 1);
     }
-    std::size_t first_cost = 0;
     for (std::size_t layout = 0; layout < lookups.size(); ++layout) {
         for (std::size_t mode = 0; mode < n_modes; ++mode) {
-            std::vector<std::pair<std::int64_t, std::int64_t>> spans;
-            lookups[layout].add_cells(mode, first_cost, table, spans);
+            const std::vector<Span> spans = lookups[layout].add(mode, table);
             for (const std::size_t row : row_of_layouts[layout]) {
                 table.spans.push_back(spans[row].first);
                 table.spans.push_back(spans[row].second);
             }
-            append(table.shapes, lookups[layout].shapes(mode));
-            first_cost += lookups[layout].shapes(mode).size();
         }
     }
     return table;

@@ -55,12 +55,9 @@ struct PricedWindows {
 /// Looks up all windows that can run, once for all uses, in every layout: end to end in one row, or
 /// a row each, padded to the longest.
 ///
-/// More samples never need less memory, except for noise. The largest windows are looked for among
-/// those of 1, 2, 4, ... bundles; as memory grows almost linearly with the number of samples, the
-/// size at which it reaches the limit is estimated between the largest that fits and the next. One
-/// window of that size is tried: if it does not fit, no larger one is used; if it does, those up to
-/// the next size may be. So that it does not matter where noise occurs, a window is used if it
-/// fits, but beyond the largest of 1, 2, 4, ... only up to the first that does not.
+/// Windows are looked up by their number of bundles: those of 1 to 8, of up to 16, of up to 32, and
+/// so on, as long as the largest so far of the same first bundle fits. More samples never need less
+/// memory, except for noise.
 ///
 /// Bundles whose windows are all alike in all layouts, such as those of one length in a sorted list
 /// if rows are padded, share a row of the tables.

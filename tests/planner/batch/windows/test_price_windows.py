@@ -51,19 +51,18 @@ def noisy_cost(*noise_bytes: float) -> CostModel:
 
 def used_sizes(fits: list[bool]) -> list[bool]:
     """By the rule of price_windows.hpp, given whether 1, 2, 3, ... samples fit."""
-    doubling = [size for size in {*(2**j for j in range(5)), len(fits)} if size <= len(fits)]
-    largest = max((size for size in doubling if fits[size - 1]), default=0)
-    end = next((k for k in range(largest, len(fits)) if not fits[k]), len(fits))
-    return [fits[k] and k < end for k in range(len(fits))]
+    end = next((n for n in (8, 16) if not fits[min(n, len(fits)) - 1]), len(fits))
+    return [each and k < end for k, each in enumerate(fits)]
 
 
 @given(
-    lengths=st.lists(st.integers(1, 40), min_size=1, max_size=12),
+    lengths=st.lists(st.integers(1, 40), min_size=1, max_size=20),
     noise_bytes=st.lists(st.sampled_from([0.0, 30.0, 150.0]), min_size=2, max_size=7),
     room=st.integers(250, 1000),
 )
-# Six and seven samples fit, but five do not, and four are the largest power of two that fits.
-@example(lengths=[1] * 8, noise_bytes=[150.0, 0.0, 0.0, 0.0, 150.0, 0.0, 0.0], room=200)
+# Nine samples fit, but eight do not; or eight do, but four do not.
+@example(lengths=[1] * 9, noise_bytes=[150.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], room=250)
+@example(lengths=[1] * 9, noise_bytes=[0.0, 0.0, 0.0, 300.0, 0.0, 0.0, 0.0], room=250)
 def test_which_windows_are_used_does_not_depend_on_where_noise_is_met(
     lengths: list[int], noise_bytes: list[float], room: int
 ) -> None:
