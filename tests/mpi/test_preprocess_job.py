@@ -191,10 +191,10 @@ def test_a_missing_source_ends_all_before_any_work(
 class FailingTokenizer(Tokenizer):
     """Fails on one rank only."""
 
-    def encode_marked(self, *texts: Any, **options: Any) -> list[Marked]:
+    def encode(self, *text: Any, **options: Any) -> Marked:
         if RANK == LAST:
             raise RunError(f"rank {RANK} has lost a worker")
-        return Tokenizer().encode_marked(*texts, **options)
+        return Tokenizer().encode(*text, **options)
 
 
 @pytest.mark.usefixtures("round_bytes")

@@ -15,7 +15,7 @@ from tokenizers.processors import TemplateProcessing
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.text.tokenizer_files import read_tokenizer
-from dynapipe_hpc.data.text.tokenizers import Tokenizer, encode_answers, load_tokenizer
+from dynapipe_hpc.data.text.tokenizers import Tokenizer, encode_answer, load_tokenizer
 from dynapipe_hpc.data.text.vocabulary import read_vocabulary, vocabulary_sha256
 
 
@@ -33,7 +33,7 @@ def load(path: Path | None, end_token: str | None = None, **options: Any) -> Tok
 
 
 def encode(tokenizer: Tokenizer, *texts: str) -> list[list[int]]:
-    return [list(tokens) for tokens in tokenizer.encode(texts)]
+    return [list(tokenizer.encode(text)[0]) for text in texts]
 
 
 def test_a_tokenizer_file_neither_truncates_nor_pads(tmp_path: Path) -> None:
@@ -115,23 +115,15 @@ FORMS: dict[str, Callable[[Path], Path]] = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_text_makes_the_end_of_text_only_if_asked(tmp_path: Path, form: str) -> None:
+def test_answers_make_the_end_of_text_only_if_asked(tmp_path: Path, form: str) -> None:
     path = FORMS[form](tmp_path)
-    plain = [VOCABULARY[letter] for letter in "a</s>b"]
+    plain = [VOCABULARY[letter] for letter in "ba</s>b"]
     for tokenizer in (load(path), pickle.loads(pickle.dumps(load(path)))):  # noqa: S301
-        assert tokenizer.encode(["a</s>b"]) == [plain]
+        assert encode_answer("b", "a</s>b", tokenizer) == ([*plain, 7], 1)
         assert (tokenizer.eos_id, tokenizer.special_tokens) == (7, False)
     asked = load(path, special_tokens=True)
-    assert asked.encode(["a</s>b"]) == [[VOCABULARY["a"], 7, VOCABULARY["b"]]]
+    assert encode_answer("b", "a</s>b", asked) == ([5, 4, 7, 5, 7], 1)
     assert asked.special_tokens
-
-
-def test_answers_make_the_end_of_text_only_if_asked(tmp_path: Path) -> None:
-    path = FORMS["one file"](tmp_path)
-    plain = [VOCABULARY[letter] for letter in "ba</s>b"]
-    assert encode_answers([("b", "a</s>b")], load(path)) == [([*plain, 7], [(1, len(plain) + 1)])]
-    asked = load(path, special_tokens=True)
-    assert encode_answers([("b", "a</s>b")], asked) == [([5, 4, 7, 5, 7], [(1, 5)])]
 
 
 def byte_level(path: Path) -> Path:
@@ -170,7 +162,7 @@ def test_all_tokens_of_a_character_are_marked(
     texts = ["".join(parts[:k]) for k in range(len(parts) + 1)]
     filled = [(one, other) for one, other in pairwise(texts) if one != other]
     spans = [(len(one), len(other)) for one, other in filled]
-    [(ids, marked)] = tokenizer.encode_marked(texts[-1:], [spans])
+    ids, marked = tokenizer.encode(texts[-1], spans)
     assert len(ids) == n_tokens(texts[-1])
     assert marked == [(n_tokens(one), n_tokens(other)) for one, other in filled]
 

@@ -115,8 +115,7 @@ def prompt_tokens(text: str, tokenizer_path: Path, *, chat: bool) -> tuple[Token
     files = read_tokenizer(tokenizer_path)
     tokenizer = load_tokenizer(files)
     if not chat:
-        return tokenizer, list(tokenizer.encode([text])[0])
+        return tokenizer, list(tokenizer.encode(text, special_tokens=False)[0])
     recipe = recipe_of(tokenizer, files, RecordFormat.MESSAGES)
     prompt = recipe.template.asking(text) if recipe.template else text
-    [(tokens, _)] = recipe.tokenizer.encode_marked([prompt], [[]])
-    return recipe.tokenizer, list(tokens)
+    return recipe.tokenizer, list(recipe.tokenizer.encode(prompt)[0])

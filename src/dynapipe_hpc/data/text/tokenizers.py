@@ -20,6 +20,15 @@ Marked = tuple[Sequence[int], list[Span]]
 """Token ids of a text, and spans of them that are marked."""
 
 
+def utf8_of(text: str) -> bytes:
+    """Bytes of a text, wherever in a record or a template it comes from."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        code = ord(text[error.start])
+        raise InputError(f"a text holds half of a surrogate pair, \\u{code:x}") from None
+
+
 @dataclass(frozen=True, slots=True)
 class Tokenizer:
     """A tokenizer, which can be sent to another process.
@@ -53,34 +62,22 @@ class Tokenizer:
     special_texts: tuple[str, ...] = ()
     added_ids: Mapping[str, int] = field(default_factory=dict)
 
-    def encode(self, texts: Sequence[str]) -> list[Sequence[int]]:
-        """Token ids of every text, with no special tokens around them."""
-        no_spans: list[list[Span]] = [[]] * len(texts)
-        marked = self.encode_marked(texts, no_spans, special_tokens=self.special_tokens)
-        return [ids for ids, _ in marked]
-
     def decode(self, ids: Sequence[int]) -> str:
         """Text of token ids, without special tokens; what is not UTF-8 is replaced."""
         return bytes(i for i in ids if i < self.eos_id).decode(errors="replace")
 
-    def encode_marked(
-        self, texts: Sequence[str], marked: Sequence[Sequence[Span]], *, special_tokens: bool = True
-    ) -> list[Marked]:
-        """Token ids of every text, and for each of its spans the tokens that hold its characters.
+    def encode(
+        self, text: str, spans: Sequence[Span] = (), *, special_tokens: bool = True
+    ) -> Marked:
+        """Token ids of a text, and for each of its spans the tokens that hold its characters.
 
         `special_tokens`: Whether text that spells the name of a special token becomes that token.
         """
         del special_tokens  # there are none
-        return [
-            (
-                data := text.encode(),
-                # In ASCII text every character is a token.
-                list(spans)
-                if len(data) == len(text)
-                else [(len(text[:a].encode()), len(text[:b].encode())) for a, b in spans],
-            )
-            for text, spans in zip(texts, marked, strict=True)
-        ]
+        ids = utf8_of(text)
+        if len(ids) == len(text):  # ASCII: every character is a token
+            return ids, list(spans)
+        return ids, [(len(text[:a].encode()), len(text[:b].encode())) for a, b in spans]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +90,15 @@ class VocabularyTokenizer(Tokenizer):
         text: str = self.model.decode(ids, skip_special_tokens=True)
         return text
 
-    def encode_marked(
-        self, texts: Sequence[str], marked: Sequence[Sequence[Span]], *, special_tokens: bool = True
-    ) -> list[Marked]:
+    def encode(
+        self, text: str, spans: Sequence[Span] = (), *, special_tokens: bool = True
+    ) -> Marked:
+        utf8_of(text)  # the library would say that this is no string
         with explained(f"{self.name}: cannot make tokens of the text"):
             # Set each time, because it is not kept when sent to another process.
             self.model.encode_special_tokens = not special_tokens
-            encoded = self.model.encode_batch(texts, add_special_tokens=False)
-        return [
-            (each.ids, [_tokens_of(each, span) for span in spans])
-            for each, spans in zip(encoded, marked, strict=True)
-        ]
+            encoded = self.model.encode(text, add_special_tokens=False)
+        return encoded.ids, [_tokens_of(encoded, span) for span in spans]
 
 
 def load_tokenizer(
@@ -191,33 +186,27 @@ def _default_ends(files: TokenizerFiles, eos_id: int) -> tuple[int | None, int |
     return (eos_id if starts_with_end else None), None
 
 
-def encode_answers(texts: Sequence[tuple[str, str]], tokenizer: Tokenizer) -> list[Marked]:
-    """Token ids of prompts with answers and the end token after them; answers are marked.
+def encode_answer(prompt: str, answer: str, tokenizer: Tokenizer) -> tuple[Sequence[int], int]:
+    """Token ids of a prompt, its answer and the end token, and the index of the answer's first.
 
     Both are tokenized as one text, and a token that spans both counts as answer. For an
     encoder-decoder model they are tokenized as two texts.
     """
+    special_tokens = tokenizer.special_tokens
+    ids: Sequence[int]
     if (input_end := tokenizer.input_end_id) is not None:
-        prompts = tokenizer.encode([prompt for prompt, _ in texts])
-        answers = tokenizer.encode([answer for _, answer in texts])
-        return [
-            _with_end_token([*prompt, input_end, *answer], len(prompt) + 1, tokenizer.eos_id)
-            for prompt, answer in zip(prompts, answers, strict=True)
-        ]
-    marked = tokenizer.encode_marked(
-        [prompt + answer for prompt, answer in texts],
-        [[(len(prompt), len(prompt) + len(answer))] for prompt, answer in texts],
-        special_tokens=tokenizer.special_tokens,
-    )
-    return [
-        _with_end_token(ids, start if prompt else 0, tokenizer.eos_id)
-        for (prompt, _), (ids, [(start, _)]) in zip(texts, marked, strict=True)
-    ]
-
-
-def _with_end_token(ids: Sequence[int], start: int, end: int) -> Marked:
-    ids = ids if start < len(ids) and ids[-1] == end else [*ids, end]
-    return ids, [(start, len(ids))]
+        inputs, targets = (
+            tokenizer.encode(text, special_tokens=special_tokens)[0] for text in (prompt, answer)
+        )
+        ids, start = [*inputs, input_end, *targets], len(inputs) + 1
+    else:
+        text = prompt + answer
+        ids, [(start, _)] = tokenizer.encode(
+            text, [(len(prompt), len(text))], special_tokens=special_tokens
+        )
+        start = start if prompt else 0
+    is_ended = start < len(ids) and ids[-1] == tokenizer.eos_id
+    return ids if is_ended else [*ids, tokenizer.eos_id], start
 
 
 def _tokens_of(encoded: tokenizers.Encoding, span: Span) -> Span:
