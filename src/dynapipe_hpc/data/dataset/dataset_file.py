@@ -1,7 +1,9 @@
 """Reader of datasets. `docs/formats.md` describes the file."""
 
 import hashlib
+import json
 import os
+import zlib
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -29,7 +31,6 @@ from dynapipe_hpc.data.token_block import (
     PARTS,
     SampleTokens,
     TokenArray,
-    crc_of,
     token_type,
 )
 from dynapipe_hpc.data.trained_tokens import Spans
@@ -68,7 +69,7 @@ class DatasetFile:
     first token. Then this token does not count in lengths, and `read` leaves it out: a sample of
     n tokens becomes a sample of n - 1 with a start token of its own. `has_pairs`: Whether the
     samples are preference pairs, whose target is the chosen answer. `task_ids`: Task id of every
-    sample, shape (n_samples,). `crcs`: Checksum of every sample as it was written, see `crc_of`,
+    sample, shape (n_samples,). `crcs`: CRC-32 of the tokens of every sample as they were written,
     shape (n_samples,). `places`: Position of the tokens of each part in the file, in bytes.
     """
 
@@ -95,10 +96,10 @@ class DatasetFile:
             raise InputError(f"{path}: {problem}; {AGAIN}")
 
     def _load(self, file: h5py.File) -> None:
-        stored = stored_array(file, "header")
-        if stored.dtype.kind != "S" or stored.shape != ():
-            raise InputError(f"'header' has shape {stored.shape} and type {stored.dtype}")
-        self.header = header = read_header(bytes(stored[()]))
+        content = bytes(stored_array(file, "header")[()])
+        if zlib.crc32(content) != attributes_of(file).get("header_crc"):
+            raise InputError("'header' is not as it was written")
+        self.header = header = read_header(content)
         self.vocab_size, self.eos_id, self.end_ids = (
             header.vocab_size,
             header.eos_id,
@@ -106,58 +107,21 @@ class DatasetFile:
         )
         self.start_id, self.has_pairs = header.start_id, header.has_pairs
         self.task_names = header.task_names
-        arrays = {name: _array(file, name, of) for name, of in arrays_of(self.header).items()}
-        tokens = [arrays[f"{part}/tokens"] for part in parts_of(self.header)]
+        arrays = {name: _array(file, name, of) for name, of in arrays_of(header).items()}
+        tokens = [arrays[f"{part}/tokens"] for part in parts_of(header)]
         self.places = [array.id.get_offset() or 0 for array in tokens]
-        self.task_ids: npt.NDArray[np.int32] = arrays["task_ids"][...]
-        self.crcs: npt.NDArray[np.uint32] = arrays["crcs"][...]
-        bounds = [arrays[f"spans/{name}"] for name in ("starts", "ends")]
-        if len(self.crcs) != self.n_samples or len(bounds[0]) != len(bounds[1]):
-            raise InputError("its arrays have different lengths")
-        totals = dict(zip((*parts_of(self.header), "spans"), [*tokens, bounds[0]], strict=True))
+        values = {name: arrays[name][...] for name in header.crcs}
+        for name, array in values.items():
+            if zlib.crc32(array) != header.crcs[name]:
+                raise InputError(f"'{name}' is not as it was written")
+        self.task_ids: npt.NDArray[np.int32] = values["task_ids"]
+        self.crcs: npt.NDArray[np.uint32] = values["crcs"]
         # Offsets of parts and of spans side by side: a sample needs one look-up.
-        self._offsets = np.column_stack(
-            [self._checked_offsets(f"{n}/offsets", arrays, len(of)) for n, of in totals.items()]
-        )
-        bounds_of_spans = np.column_stack([each[...] for each in bounds])
-        self.spans = Spans(self._offsets[:, -1], bounds_of_spans)
+        names = (*parts_of(header), "spans")
+        self._offsets = np.column_stack([values[f"{name}/offsets"] for name in names])
+        bounds = np.column_stack([values["spans/starts"], values["spans/ends"]])
+        self.spans = Spans(self._offsets[:, -1], bounds)
         self._type = tokens[0].dtype
-        self._tasks = [task.encode() for task in self.task_names]
-        self._check_samples()
-
-    def _checked_offsets(self, name: str, arrays: dict[str, h5py.Dataset], total: int) -> Lengths:
-        offsets: Lengths = arrays[name][...]
-        if len(offsets) != self.n_samples + 1:
-            raise InputError(
-                f"'{name}' holds {len(offsets)} numbers, but {self.n_samples} samples need "
-                f"{self.n_samples + 1}"
-            )
-        # Comparisons, because differences may wrap around.
-        if offsets[0] != 0 or np.any(offsets[1:] < offsets[:-1]):
-            raise InputError(f"'{name}' must start at 0 and never decrease")
-        if offsets[-1] != total:
-            raise InputError(f"'{name}' ends at {offsets[-1]}, but there are {total}")
-        if (longest := np.diff(offsets).max(initial=0)) >= 2**31:
-            raise InputError(f"'{name}' gives a sample {longest} entries, above 2**31 - 1")
-        return offsets
-
-    def _check_samples(self) -> None:
-        ids, n_tasks = self.task_ids, len(self.task_names)
-        if len(ids) and not 0 <= ids.min() <= ids.max() < n_tasks:
-            raise InputError(f"'task_ids' points past the {n_tasks} names of tasks")
-        inputs, targets = self.lengths.T[:2]
-        if (empty := self.target_lengths < 1).any():
-            why = "one token and no start token" if targets[empty.argmax()] else "an empty target"
-            raise InputError(f"sample {empty.argmax()} has {why}, so there is nothing to predict")
-        if self.has_pairs and (empty := self.rejected_lengths < 1).any():
-            raise InputError(f"sample {empty.argmax()} has an empty rejected answer")
-        if self.has_pairs and self.start_id is None and (lacking := inputs < 1).any():
-            raise InputError(
-                f"sample {lacking.argmax()} is a preference pair with an empty prompt and no start "
-                "token, so that nothing predicts the first token of its answers"
-            )
-        n_tokens = inputs + targets
-        check_spans(self.spans, n_tokens - self.target_lengths, n_tokens)
 
     def __enter__(self) -> Self:
         return self
@@ -218,8 +182,9 @@ class DatasetFile:
 
     @property
     def content_sha256(self) -> str:
-        """SHA-256 of the checksums of all samples, in hexadecimal."""
-        return hashlib.sha256(self.crcs.tobytes()).hexdigest()
+        """SHA-256 of the checksums of all samples and arrays, in hexadecimal."""
+        of_arrays = json.dumps(dict(self.header.crcs), sort_keys=True)
+        return hashlib.sha256(self.crcs.tobytes() + of_arrays.encode()).hexdigest()
 
     def read(self, sample: Sample, *, keeps_end: bool = False) -> SampleTokens:
         """Reads the used tokens of a sample.
@@ -252,16 +217,10 @@ class DatasetFile:
         recent, parts = self._recent  # slices of a long sample are read one after the other
         if recent == sample_id:
             return parts
-        (*starts, span), (*ends, end_of_spans) = self._offsets[sample_id : sample_id + 2].tolist()
+        starts, ends = self._offsets[sample_id : sample_id + 2, :-1].tolist()
         lengths = [end - start for start, end in zip(starts, ends, strict=True)]
         content = self._read(sample_id, starts, lengths)
-        crc = crc_of(
-            lengths,
-            self.spans.bounds[span:end_of_spans].tobytes() if span < end_of_spans else b"",
-            self._tasks[self.task_ids[sample_id]],
-            content,
-        )
-        if crc != self.crcs[sample_id]:
+        if zlib.crc32(content) != self.crcs[sample_id]:
             raise DamagedSampleError(
                 f"{self.path}: sample {sample_id} is damaged; restore the file from a copy, or run "
                 "dynapipe-hpc preprocess again (dynapipe-hpc inspect --verify finds all of them)"
@@ -355,34 +314,6 @@ def _array(file: h5py.File, name: str, dtype: np.dtype[Any]) -> h5py.Dataset:
     if array.ndim != 1 or array.dtype != dtype:
         raise InputError(f"'{name}' has shape {array.shape} and type {array.dtype}")
     return array
-
-
-def check_spans(spans: Spans, first_target: Lengths, n_tokens: Lengths) -> None:
-    """Checks that a sample's spans are in order, within it, and include its target's first token.
-
-    However a sample is cut, it keeps its target's first token, so at least one token is trained.
-
-    `first_target`: Position of the first token to predict of every target.
-    """
-    if not len(spans.bounds):
-        return
-    owners = np.repeat(np.arange(len(n_tokens)), spans.lengths)
-    is_wrong = (spans.starts < 0) | (spans.starts >= spans.ends)
-    is_wrong |= spans.ends > n_tokens[owners]
-    is_wrong[1:] |= (owners[1:] == owners[:-1]) & (spans.starts[1:] < spans.ends[:-1])
-    if is_wrong.any():
-        worst = int(is_wrong.argmax())
-        raise InputError(
-            f"sample {owners[worst]} has the span {spans.starts[worst]} to {spans.ends[worst]}, "
-            "which is empty, beyond its tokens, or before the end of the previous span"
-        )
-    first = first_target[owners]
-    has_start = (spans.starts <= first) & (first < spans.ends)
-    n_with_start = np.bincount(owners[has_start], minlength=len(n_tokens))
-    if (lacking := (spans.lengths > 0) & (n_with_start == 0)).any():
-        raise InputError(
-            f"sample {lacking.argmax()} has spans, but none has the first token of its target"
-        )
 
 
 class JoinedDatasets:

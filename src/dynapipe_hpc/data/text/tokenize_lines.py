@@ -198,6 +198,8 @@ def _samples(record: dict[str, Any], recipe: Recipe) -> tuple[list[TokenizedSamp
             chosen, rejected = answers
             return [pair_sample(chosen, rejected, task, tokenizer)], set()
         [(ids, start)] = answers
+        if tokenizer.start_id is None and len(ids) == 1:
+            raise InputError("its only token is the first, which nothing predicts")
         return [TokenizedSample(ids[:start], ids[start:], task)], set()
     chats = content.as_conversations() if isinstance(content, Texts) else content
     for chat in chats:
