@@ -94,7 +94,7 @@ def test_a_tokenizer_that_panics_is_named(worker: Worker, folder: Path, n_worker
     said = [line for line in ended.stderr.splitlines() if line.startswith("dynapipe-hpc: ")]
     assert ended.exit_code == 2
     assert [line.partition("text: ")[0] for line in said] == [
-        "dynapipe-hpc: tokenizer.json: cannot make tokens of the "
+        "dynapipe-hpc: in.jsonl:1: tokenizer.json: cannot make tokens of the "
     ]
     assert "Traceback" not in ended.stderr
     assert listing(folder) == before

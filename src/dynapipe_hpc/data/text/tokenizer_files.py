@@ -15,7 +15,7 @@ from dynapipe_hpc.data.input_file import download_advice, read_input, read_text
 from dynapipe_hpc.data.text.vocabulary import (
     CONFIG_FILE,
     file_sha256,
-    read_vocabulary,
+    folder_sha256,
     vocabulary_sha256,
 )
 
@@ -29,7 +29,6 @@ class TokenizerFiles:
 
     name: str
     sha256: str  # SHA-256 of the bytes of the files that decide which tokens text becomes
-    vocabulary_sha256: str  # SHA-256 of the tokens and ids in these files; empty if it is not known
     model: tokenizers.Tokenizer
     names: Mapping[str, str] = field(default_factory=dict)
     templates: Mapping[str, str] = field(default_factory=dict)
@@ -37,6 +36,11 @@ class TokenizerFiles:
     has_no_start: bool = False  # whether the files say that there is no token before text (Qwen)
     adds_start: bool | None = None
     transformers: str = ""  # version of `transformers` that loaded the tokenizer; empty if none did
+
+    @property
+    def vocabulary_sha256(self) -> str:
+        """SHA-256 of the tokens and ids."""
+        return vocabulary_sha256(self.model.get_vocab())
 
 
 def read_tokenizer(path: Path | None) -> TokenizerFiles | None:
@@ -48,8 +52,7 @@ def read_tokenizer(path: Path | None) -> TokenizerFiles | None:
     if advice := download_advice(path):
         raise InputError(f"{path}: there is no such file or folder{advice}")
     model = _load_single_file(path)
-    ids_sha256 = vocabulary_sha256(model.get_vocab())
-    return TokenizerFiles(path.name, file_sha256(path), ids_sha256, model)
+    return TokenizerFiles(path.name, file_sha256(path), model)
 
 
 @contextmanager
@@ -64,7 +67,7 @@ def explained(what: str) -> Iterator[None]:
 
 
 def _read_folder(folder: Path) -> TokenizerFiles:
-    if (vocabulary := read_vocabulary(folder)) is None:
+    if (sha256 := folder_sha256(folder)) is None:
         raise InputError(f"{folder}: is a folder without a tokenizer, such as a tokenizer.json")
     config, of_model = (_read_object(folder / name) for name in (CONFIG_FILE, "config.json"))
     with optional_packages():
@@ -83,11 +86,9 @@ def _read_folder(folder: Path) -> TokenizerFiles:
     is_encoder_decoder = of_model.get("is_encoder_decoder")
     # The tokenizer of a T5 has neither a template nor this key.
     is_of_decoder = bool(templates) or "add_eos_token" in config
-    ids = vocabulary.ids
     return TokenizerFiles(
         folder.resolve().name,
-        vocabulary.sha256,
-        vocabulary_sha256(ids) if ids else "",
+        sha256,
         _plain(model),
         names={k: v for k, v in tokenizer.special_tokens_map.items() if isinstance(v, str)},
         templates=templates,

@@ -38,7 +38,7 @@ class Tokenizer:
     Attributes:
         name: Name that the dataset records as the origin of its tokens.
         sha256: SHA-256 of everything that determines the token ids, in hexadecimal.
-        vocabulary_sha256: SHA-256 of the tokens and ids in its files; empty if they are not known.
+        vocabulary_sha256: SHA-256 of its tokens and ids.
         transformers: Version of `transformers` that loaded the tokenizer; empty if none did.
         vocab_size: Largest token id + 1, added tokens included.
         eos_id: The token that ends every target.
