@@ -304,7 +304,7 @@ DATA = (
     *of("data/lengths_file.py", "tests/data/test_lengths_file.py",
         ("sums.astype(np.float64), -32) - 6", "sums.astype(np.float64), -32) - 5",
          "lengths are not about their medians", "inputs_of_two_tasks_have_their_published_means"),
-        ("powers * root, powers)", "powers, powers)", "lengths are powers of two of their medians",
+        ("np.exp2(", "np.exp(", "an octave is a factor of e",
          "inputs_of_two_tasks_have_their_published_means"),
         ("[seed % 2**32, seed // 2**32]", "[seed % 2**32]", "large seeds are not told apart")),
     *of("experiment/experiment.py", "tests/data/test_lengths_file.py",
