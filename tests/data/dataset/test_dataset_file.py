@@ -153,7 +153,7 @@ def test_a_damaged_sample_is_named_whenever_it_is_read(tmp_path: Path) -> None:
         for _ in range(2):
             with pytest.raises(DamagedSampleError, match=damage):
                 dataset.read(Sample(1, 0, 1))
-    with pytest.raises(DamagedSampleError, match=r"2 of 3 samples are damaged \(0-1\); restore"):
+    with pytest.raises(DamagedSampleError, match=r"2 of 3 samples are damaged \(0, 1\); restore"):
         verify_dataset(path)
 
 

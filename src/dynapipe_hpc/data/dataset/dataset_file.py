@@ -7,7 +7,7 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Self
 from weakref import finalize
@@ -22,7 +22,7 @@ from dynapipe_hpc.data.dataset.dataset_header import (
     DatasetHeader,
     read_header,
 )
-from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.errors import InputError, listed
 from dynapipe_hpc.data.input_file import open_input, why_unreadable
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.data.stored_file import attributes_of, stored_array, stored_in
@@ -282,17 +282,10 @@ def verify_dataset(path: Path) -> str:
         if damaged:
             raise DamagedSampleError(
                 f"{path}: {len(damaged):,} of {dataset.n_samples:,} samples are damaged "
-                f"({_ranges_of(damaged)}); restore the file from a copy, or run dynapipe-hpc "
+                f"({listed(damaged)}); restore the file from a copy, or run dynapipe-hpc "
                 "preprocess again"
             )
         return dataset.content_sha256
-
-
-def _ranges_of(ids: list[int]) -> str:
-    """Ascending numbers as text, consecutive ones as a range."""
-    edges = [0, *(k for k in range(1, len(ids)) if ids[k] != ids[k - 1] + 1), len(ids)]
-    ranges = [(ids[first], ids[end - 1]) for first, end in pairwise(edges)]
-    return ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in ranges)
 
 
 def _problem_of(file: h5py.File) -> str:

@@ -3,8 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-
-from pydantic import TypeAdapter
+from typing import Any
 
 FORMAT = "dynapipe-hpc dataset"
 SCHEMA_VERSION = 6
@@ -63,18 +62,12 @@ class DatasetHeader:
 
 
 def write_header(header: DatasetHeader) -> bytes:
-    """The header as JSON. Bytes of file names that are not UTF-8 are escaped."""
-    values = {
-        name: [*map(_text, value)] if isinstance(value, tuple) else _text(value)
-        for name, value in asdict(header).items()
-    }
-    return json.dumps(values).encode()
-
-
-def _text(value: object) -> object:
-    return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
+    """The header as JSON, in ASCII: names of files need not be UTF-8."""
+    return json.dumps(asdict(header)).encode()
 
 
 def read_header(content: bytes) -> DatasetHeader:
     """The header that `write_header` wrote."""
-    return TypeAdapter(DatasetHeader).validate_json(content)
+    values = json.loads(content).items()
+    fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values}
+    return DatasetHeader(**fields)

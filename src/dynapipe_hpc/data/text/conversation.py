@@ -4,13 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.data.errors import InputError, listed, quoted
 from dynapipe_hpc.data.text.messages import ASSISTANT, KNOWN_ROLES, Fields, Message, message_from
 from dynapipe_hpc.data.text.record_fields import (
     is_empty,
     json_of,
     kind_of,
-    listed,
     text_of,
 )
 

@@ -4,14 +4,13 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.data.errors import InputError, listed, quoted
 from dynapipe_hpc.data.input_file import json_value
 from dynapipe_hpc.data.text.record_fields import (
     check_fields,
     is_empty,
     json_of,
     kind_of,
-    listed,
     text_of,
 )
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.data.errors import InputError, listed, quoted
 from dynapipe_hpc.data.input_file import json_value
 from dynapipe_hpc.data.text.conversation import (
     CONVERSATIONS,
@@ -22,7 +22,6 @@ from dynapipe_hpc.data.text.record_fields import (
     instruction_of,
     is_empty,
     kind_of,
-    listed,
     text_of,
 )
 

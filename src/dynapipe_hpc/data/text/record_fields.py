@@ -1,15 +1,11 @@
 """Formats of records, fields that are refused, checked texts, and words for what values are."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
-from itertools import islice
 from typing import Any
 
-from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.data.errors import InputError, listed
 from dynapipe_hpc.data.input_file import json_value
-
-MAX_NAMES = 8
-"""Maximum number of names of fields or roles that an error message lists."""
 
 
 class RecordFormat(StrEnum):
@@ -142,23 +138,3 @@ def kind_of(value: object) -> str:
             return "a list"
         case _:
             return "an object"
-
-
-def texts_in(value: object) -> Iterator[str]:
-    """All texts in a JSON value, however deep; also names of fields, which a template may write."""
-    left = [value]
-    while left:
-        match left.pop():
-            case str() as text:
-                yield text
-            case list() as values:
-                left += reversed(values)
-            case dict() as fields:
-                left += reversed([each for field in fields.items() for each in field])
-
-
-def listed(names: Collection[str]) -> str:
-    """Names for an error message, at most `MAX_NAMES` of them."""
-    shown = ", ".join(map(quoted, islice(names, MAX_NAMES)))
-    more = len(names) - MAX_NAMES
-    return f"{shown}, {more} more" if more > 0 else shown or "no fields"

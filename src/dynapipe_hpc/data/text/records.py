@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.errors import InputError, listed
 from dynapipe_hpc.data.input_file import GIT_LFS, IS_POINTER
 from dynapipe_hpc.data.text.conversation import (
     CONVERSATIONS,
@@ -28,7 +28,6 @@ from dynapipe_hpc.data.text.record_fields import (
     RecordFormat,
     check_fields,
     instruction_of,
-    listed,
     text_of,
 )
 

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,7 +20,7 @@ from dynapipe_hpc.data.text.chat_turns import start_of_turn, turn_samples
 from dynapipe_hpc.data.text.conversation import Conversation, Texts, check_no_context, n_shared
 from dynapipe_hpc.data.text.open_lines import BYTE_ORDER_MARK, MAX_LINE_BYTES, Lines
 from dynapipe_hpc.data.text.recipe import Recipe
-from dynapipe_hpc.data.text.record_fields import RecordFormat, kind_of, texts_in
+from dynapipe_hpc.data.text.record_fields import RecordFormat, kind_of
 from dynapipe_hpc.data.text.records import FormatError, check_first_line, sample_of, task_of
 from dynapipe_hpc.data.text.tokenizers import Tokenizer, encode_answer, utf8_of
 from dynapipe_hpc.data.token_block import TokenBlock, TokenizedSample
@@ -32,12 +31,12 @@ def check_special_tokens(conversation: Conversation, tokenizer: Tokenizer) -> No
     """Refuses messages that spell a special token, unless --special-tokens accepts it."""
     if tokenizer.special_tokens:
         return
-    for text in texts_in([conversation.messages, conversation.tools, dict(conversation.values)]):
-        for token in tokenizer.special_texts:
-            if token in text:
-                raise InputError(
-                    f"a message spells the special token {token}; --special-tokens accepts it"
-                )
+    texts = json.dumps([conversation.messages, conversation.tools, dict(conversation.values)])
+    for token in tokenizer.special_texts:
+        if json.dumps(token)[1:-1] in texts:  # also in names of fields, which a template may write
+            raise InputError(
+                f"a message spells the special token {token}; --special-tokens accepts it"
+            )
 
 
 def turn_end_ids(sample: Rendered, tokenizer: Tokenizer) -> set[int]:
@@ -233,10 +232,6 @@ def _parse(line: bytes) -> dict[str, Any]:
     return record
 
 
-MAX_TMPDIR_BYTES = 75
-"""Longest TMPDIR, in bytes: a socket's path in it then has 107 bytes, the maximum on Linux."""
-
-
 TokenizePool = Callable[[Iterable[Lines]], Iterator[TokenizedLines]]
 """Function that tokenizes blocks of lines, in order, and reads only a few blocks ahead."""
 
@@ -271,8 +266,14 @@ def open_pool(recipe: Recipe, n_workers: int) -> Iterator[TokenizePool]:
             ) from None
 
     try:
-        with _undisturbed(), _socket_in_short_folder():
-            executor.submit(int)  # starts a worker, and the process that all are forked from
+        try:
+            with _undisturbed():
+                executor.submit(int)  # starts a worker, and the process that all are forked from
+        except OSError as error:
+            raise RunError(
+                f"worker processes cannot be started: {error.strerror or error}; set TMPDIR to a "
+                "folder with a short name that can be written, or use none: --workers 1"
+            ) from error
         yield tokenize
     finally:
         executor.shutdown(cancel_futures=True)
@@ -304,22 +305,6 @@ def _undisturbed() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, held_before)
-
-
-@contextmanager
-def _socket_in_short_folder() -> Iterator[None]:
-    before = tempfile.tempdir
-    try:
-        if len(os.fsencode(tempfile.gettempdir())) > MAX_TMPDIR_BYTES:
-            tempfile.tempdir = "/tmp"  # noqa: S108 - a folder of its own in it, for this user only
-        yield
-    except OSError as error:
-        raise RunError(
-            f"worker processes cannot be started: {error.strerror or error}; set TMPDIR to a "
-            "folder that can be written, or use none: --workers 1"
-        ) from error
-    finally:
-        tempfile.tempdir = before
 
 
 # The only state of a worker process, set when it starts: it would be slow to send the vocabulary
