@@ -134,7 +134,7 @@ def test_ranks_with_several_workers_each_keep_the_order(folder: Path) -> None:
 
 def test_ranks_render_conversations_plain_and_compressed(folder: Path, round_bytes: int) -> None:
     source = "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"
-    template = ChatTemplate("t", source)
+    template = ChatTemplate("t", {"default": source})
     recipe = Recipe(Tokenizer(start_id=None), RecordFormat.MESSAGES, template=template)
     chat = {"messages": [{"role": "assistant", "content": "a b"}, {"role": "user", "content": "c"}]}
     plain, packed = folder / "a.jsonl", folder / "b.jsonl.gz"

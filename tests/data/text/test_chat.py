@@ -166,7 +166,8 @@ WITHOUT_MARKS = {
 def test_without_marks_the_assistant_is_found_by_what_a_turn_adds(name: str) -> None:
     tokens = {"bos_token": "<s>", "eos_token": "</s>"}
     marked, plain = (
-        ChatTemplate(name, source, tokens) for source in (TEMPLATES[name], WITHOUT_MARKS[name])
+        ChatTemplate(name, {"default": source[name]}, tokens)
+        for source in (TEMPLATES, WITHOUT_MARKS)
     )
     for messages in conversations(50):
         conversation = Conversation(messages)
@@ -292,21 +293,6 @@ def test_a_token_of_two_turns_is_of_both() -> None:
 
 
 @pytest.mark.parametrize(
-    "content",
-    [
-        {"eos_token": "</s>", "chat_template": "{{ 1 }}one"},
-        {"chat_template": [{"name": "default", "template": "{{ 1 }}one"}]},
-    ],
-)
-def test_the_file_of_a_template_may_be_json_that_has_one(tmp_path: Path, content: object) -> None:
-    path = tmp_path / "tokenizer_config.json"
-    path.write_text(json.dumps(content))
-    recipe = recipe_of(Tokenizer(), None, RecordFormat.MESSAGES, template=path)
-    assert recipe.template is not None
-    assert recipe.template.asking("x") == "1one"
-
-
-@pytest.mark.parametrize(
     ("begin", "end"),
     [
         ("{% macro write(m) %}", "{% endmacro %}{{ write(messages[0]) }}"),
@@ -326,22 +312,11 @@ def test_marks_that_transformers_would_misplace_are_refused(
         recipe_of(Tokenizer(), None, RecordFormat.MESSAGES, template=tmp_path / "t.jinja")
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        '{"tokenizer_class": "{{ a }}"}',
-        '{"chat_template": "plain"}',
-        '{"chat_template": null}',
-        '[{"messages": "{% if a %}"}]',
-        '"{{ a }}"',
-        "A text.",
-        "",
-    ],
-)
+@pytest.mark.parametrize("content", ['{"chat_template": "{{ a }}"}', '"{{ a }}"', "A text.", ""])
 def test_a_file_without_jinja_is_no_template(tmp_path: Path, content: str) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_text(content)
-    message = r"tokenizer\.json: has no chat template: neither Jinja .* nor JSON with .chat_te"
+    message = r"tokenizer\.json: is no chat template, which is Jinja, .* jq -r \.chat_template FILE"
     with pytest.raises(InputError, match=message):
         recipe_of(Tokenizer(), None, RecordFormat.PAIRS, template=path)
 
@@ -350,13 +325,15 @@ def test_a_template_cannot_reach_out_of_its_sandbox() -> None:
     chat = Conversation([{"role": "assistant", "content": "a"}])
     for source in ("{{ messages.__class__.__mro__ }}", "{{ messages.append(1) }}"):
         with pytest.raises(InputError, match=r"t refuses the messages: .SecurityError"):
-            samples_of(ChatTemplate("t", source), chat)
+            samples_of(ChatTemplate("t", {"default": source}), chat)
 
 
 def test_an_encoder_decoder_reads_what_comes_before_the_last_turn() -> None:
     source = "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"
     tokenizer = Tokenizer(start_id=0, input_end_id=1)
-    recipe = Recipe(tokenizer, RecordFormat.MESSAGES, template=ChatTemplate("t", source))
+    recipe = Recipe(
+        tokenizer, RecordFormat.MESSAGES, template=ChatTemplate("t", {"default": source})
+    )
     chat = [{"role": r, "content": c} for r, c in (("user", "ab"), ("assistant", "cd"))]
     block = tokenize_lines(line_of({"messages": chat}), recipe).block
     assert sides_of(block) == [[[*b"ab", 1], [*b"cd"]]]

@@ -276,10 +276,10 @@ def test_messages_of_a_prompt_are_read_and_those_of_a_completion_trained(tmp_pat
 def test_a_template_named_for_tools_is_for_records_with_tools() -> None:
     no_tools = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}"
     no_tools += "{% if add_generation_prompt %}<assistant>{% endif %}"
-    both = ChatTemplate("t", no_tools, named={"tool_use": CHATML})
+    both = ChatTemplate("t", {"default": no_tools, "tool_use": CHATML})
     assert shown(chat("a", "b"), both) == [f"{HEAD}[b</>]"]
     assert shown(chat("a", "b", tools=[TOOL]), both) == [f"{TOOLS_TEXT}{HEAD}[b</>]"]
-    no_default = ChatTemplate("t", "", named={"rag": no_tools, "tool_use": CHATML})
+    no_default = ChatTemplate("t", {"rag": no_tools, "tool_use": CHATML})
     assert shown(chat("a", "b", tools=[TOOL]), no_default) == [f"{TOOLS_TEXT}{HEAD}[b</>]"]
     words = "t has templates of the names rag, tool_use, but none is named default; name a file"
     assert re.search(words, refusal(chat("a", "b"), no_default))

@@ -114,19 +114,18 @@ class ChatText:
 class ChatTemplate:
     """A Jinja template of the kind that Hugging Face's tokenizers have.
 
-    `tokens`: Special tokens that templates may name, such as `bos_token`. `named`: All templates
-    that have names, of which `tool_use` is for conversations with tools.
+    `templates`: Templates by name: `default`, and `tool_use` for conversations with tools; others
+    are not used. `tokens`: Special tokens that templates may name, such as `bos_token`.
     """
 
     name: str
-    source: str  # the default template; empty if there is none
+    templates: Mapping[str, str]
     tokens: Mapping[str, str] = field(default_factory=dict)
-    named: Mapping[str, str] = field(default_factory=dict)
 
     def check(self) -> None:
         """Refuses a template that cannot be used."""
-        for source in (self.source, self.named.get(TOOL_USE, "")):
-            check_template(self.name, source)
+        for name in (DEFAULT, TOOL_USE):
+            check_template(self.name, self.templates.get(name, ""))
 
     def apply(self, conversation: Conversation) -> ChatText:
         """A conversation in the first form that the template accepts."""
@@ -166,14 +165,14 @@ class ChatTemplate:
         return self.apply(question).until(1, asks=True).text
 
     def _source_for(self, conversation: Conversation) -> str:
-        if conversation.tools and TOOL_USE in self.named:
-            return self.named[TOOL_USE]
-        if not self.source:
+        if conversation.tools and TOOL_USE in self.templates:
+            return self.templates[TOOL_USE]
+        if DEFAULT not in self.templates:
             raise InputError(
-                f"{self.name} has templates of the names {', '.join(sorted(self.named))}, but none "
-                f"is named {DEFAULT}; name a file: preprocess --template FILE"
+                f"{self.name} has templates of the names {', '.join(sorted(self.templates))}, but "
+                f"none is named {DEFAULT}; name a file: preprocess --template FILE"
             )
-        return self.source
+        return self.templates[DEFAULT]
 
     def _check_shown(self, conversation: Conversation, source: str) -> None:
         """Refuses fields whose names the template does not know: they would vanish."""

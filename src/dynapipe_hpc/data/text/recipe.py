@@ -11,7 +11,7 @@ from dynapipe_hpc.data.text.chat_turns import Turns
 from dynapipe_hpc.data.text.open_lines import BYTE_ORDER_MARK, STDIN, read_blocks
 from dynapipe_hpc.data.text.record_fields import RecordFormat
 from dynapipe_hpc.data.text.records import PAIR_FIELDS, PairFields, formats_of_record
-from dynapipe_hpc.data.text.tokenizer_files import TokenizerFiles, read_templates, read_tokenizer
+from dynapipe_hpc.data.text.tokenizer_files import TokenizerFiles, read_template, read_tokenizer
 from dynapipe_hpc.data.text.tokenizers import Tokenizer, load_tokenizer
 
 
@@ -71,14 +71,12 @@ def recipe_of(
 
 
 def _template(files: TokenizerFiles | None, path: Path | None) -> ChatTemplate | None:
+    names = files.names if files else {}
     if path is not None:
-        templates, what = read_templates(path), str(path)
-    elif files and files.templates:
-        templates, what = files.templates, f"the chat template of {files.name}"
-    else:
-        return None
-    named = {name: text for name, text in templates.items() if name != DEFAULT}
-    return ChatTemplate(what, templates.get(DEFAULT, ""), files.names if files else {}, named)
+        return ChatTemplate(str(path), {DEFAULT: read_template(path)}, names)
+    if files and files.templates:
+        return ChatTemplate(f"the chat template of {files.name}", files.templates, names)
+    return None
 
 
 def format_of_sources(sources: Sequence[Path], fields: PairFields) -> RecordFormat:

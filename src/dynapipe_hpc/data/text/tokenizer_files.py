@@ -11,7 +11,7 @@ import tokenizers
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.extras import optional_packages
-from dynapipe_hpc.data.input_file import download_advice, read_input, read_text
+from dynapipe_hpc.data.input_file import download_advice, json_value, read_input, read_text
 from dynapipe_hpc.data.text.vocabulary import (
     CONFIG_FILE,
     file_sha256,
@@ -123,30 +123,15 @@ def _quiet() -> Iterator[None]:
         logging.set_verbosity(before)
 
 
-def read_templates(path: Path) -> Mapping[str, str]:
-    """Chat templates by name: of a Jinja file, or of JSON as in tokenizer_config.json."""
+def read_template(path: Path) -> str:
+    """The chat template in a file."""
     text = read_text(path)
-    try:
-        content = json.loads(text)
-        templates = _templates_in(content) if isinstance(content, dict) else {}
-    except (ValueError, RecursionError):
-        templates = {"default": text}
-    if not any(begin in each for each in templates.values() for begin in ("{{", "{%")):
+    if json_value(text) is not None or not ("{{" in text or "{%" in text):
         raise InputError(
-            f"{path}: has no chat template: neither Jinja ({{{{ }}}} or {{% %}}) nor JSON with "
-            "'chat_template'; name another file"
+            f"{path}: is no chat template, which is Jinja, with {{{{ }}}} or {{% %}}; of JSON, "
+            "take out the text of its 'chat_template': jq -r .chat_template FILE > FILE.jinja"
         )
-    return templates
-
-
-def _templates_in(config: Mapping[str, Any]) -> dict[str, str]:
-    """Chat templates in JSON, by name: one without a name, or several."""
-    templates = config.get("chat_template")
-    if isinstance(templates, str):
-        return {"default": templates}
-    named = [each for each in templates or () if isinstance(each, dict)]
-    texts = [(each.get("name"), each.get("template")) for each in named]
-    return {n: text for n, text in texts if isinstance(n, str) and isinstance(text, str)}
+    return text
 
 
 def _read_object(path: Path) -> dict[str, Any]:
