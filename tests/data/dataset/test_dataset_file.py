@@ -192,6 +192,6 @@ WRITTEN = "is not as it was written"
 )
 def test_a_damaged_dataset_is_refused(tmp_path: Path, name: str, values: Any, message: str) -> None:
     path = with_array(write_samples(tmp_path / "x.h5", spans=SPANS), name, values)
-    told = rf"x\.h5: damaged dataset: '{name}' {message}.*make it again"
+    told = rf"x\.h5: not a dataset to read: '{name}' {message}.*make it again"
     with pytest.raises(InputError, match=told):
         DatasetFile(path)

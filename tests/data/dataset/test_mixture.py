@@ -17,7 +17,7 @@ from dynapipe_hpc.data.dataset import mixture as mixture_file
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile, JoinedDatasets
 from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter
 from dynapipe_hpc.data.dataset.long_samples import UsedTokens, describe_long, used_of
-from dynapipe_hpc.data.dataset.mixture import Mixture, MixtureBatches
+from dynapipe_hpc.data.dataset.mixture import Mixture, MixtureBatches, MixturePart
 from dynapipe_hpc.data.dataset.sampler import TokenBudgetSampler
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.sample import Sample
@@ -46,8 +46,7 @@ def mixture_of(
 
 
 def as_mixed(mixture: Mixture) -> list[Mixed]:
-    parts = zip(mixture.n_samples, mixture.rates, mixture.epochs, strict=True)
-    return [Mixed([1] * n, rate, epochs) for n, rate, epochs in parts]
+    return [Mixed([1] * part.n_samples, part.rate, part.epochs) for part in mixture.parts]
 
 
 @given(st.data(), SIZES, st.integers(0, 100), st.integers(1, 100))
@@ -67,9 +66,9 @@ def test_draws_are_those_that_have_been_due_the_longest(
 def test_a_temperature_flattens_rates_after_the_cap() -> None:
     sizes = [100, 2**40]
     hot = mixture_of(sizes, mixture_temperature=2)
-    assert hot.rates[0] == pytest.approx(10 / (10 + 2**20), rel=1e-4)
+    assert hot.parts[0].rate == pytest.approx(10 / (10 + 2**20), rel=1e-4)
     capped = mixture_of(sizes, mixture_temperature=2, mixture_cap=10_000)
-    assert capped.rates == pytest.approx([1 / 11, 10 / 11])
+    assert [part.rate for part in capped.parts] == pytest.approx([1 / 11, 10 / 11])
 
 
 N_BATCHES = 24
@@ -88,11 +87,10 @@ DATASETS = st.lists(
 def sampler_of(datasets: list[Mixed], budget: int, seed: int = 0) -> TokenBudgetSampler:
     tokens = np.concatenate([np.array(each.tokens, np.int64) for each in datasets])
     mixture = Mixture(
-        names=tuple(map(str, range(len(datasets)))),
-        n_samples=tuple(len(each.tokens) for each in datasets),
-        n_tokens=tuple(sum(each.tokens) for each in datasets),
-        rates=tuple(each.rate for each in datasets),
-        epochs=tuple(each.epochs for each in datasets),
+        tuple(
+            MixturePart(str(i), len(each.tokens), sum(each.tokens), each.rate, each.epochs)
+            for i, each in enumerate(datasets)
+        )
     )
     ones = np.ones_like(tokens)
     used = UsedTokens(np.arange(len(tokens)), tokens - ones, ones, 0 * ones)

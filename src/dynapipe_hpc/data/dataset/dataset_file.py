@@ -88,16 +88,20 @@ class DatasetFile:
             raise InputError(f"{path}: not a complete HDF5 file ({error}); {AGAIN}") from None
         with stored:
             try:
-                if not (problem := _problem_of(stored)):
-                    self._load(stored)
+                self._load(stored)
             except (ValueError, TypeError, OSError, KeyError, RuntimeError) as error:
-                problem = f"damaged dataset: {error}"
-        if problem:
-            raise InputError(f"{path}: {problem}; {AGAIN}")
+                raise InputError(f"{path}: not a dataset to read: {error}; {AGAIN}") from None
 
     def _load(self, file: h5py.File) -> None:
+        attributes = attributes_of(file)
+        if attributes.get("format") != FORMAT:
+            raise InputError("an HDF5 file of another format")
+        if str(version := attributes.get("schema_version")) != str(SCHEMA_VERSION):
+            raise InputError(
+                f"has schema version {version}, but this dynapipe-hpc reads {SCHEMA_VERSION}"
+            )
         content = bytes(stored_array(file, "header")[()])
-        if zlib.crc32(content) != attributes_of(file).get("header_crc"):
+        if zlib.crc32(content) != attributes.get("header_crc"):
             raise InputError("'header' is not as it was written")
         self.header = header = read_header(content)
         self.vocab_size, self.eos_id, self.end_ids = (
@@ -107,12 +111,15 @@ class DatasetFile:
         )
         self.start_id, self.has_pairs = header.start_id, header.has_pairs
         self.task_names = header.task_names
-        arrays = {name: _array(file, name, of) for name, of in arrays_of(header).items()}
+        arrays = {name: stored_array(file, name) for name in arrays_of(header)}
+        for name, dtype in arrays_of(header).items():
+            if (array := arrays[name]).ndim != 1 or array.dtype != dtype:
+                raise InputError(f"'{name}' has shape {array.shape} and type {array.dtype}")
         tokens = [arrays[f"{part}/tokens"] for part in parts_of(header)]
         self.places = [array.id.get_offset() or 0 for array in tokens]
         values = {name: arrays[name][...] for name in header.crcs}
-        for name, array in values.items():
-            if zlib.crc32(array) != header.crcs[name]:
+        for name, of_samples in values.items():
+            if zlib.crc32(of_samples) != header.crcs[name]:
                 raise InputError(f"'{name}' is not as it was written")
         self.task_ids: npt.NDArray[np.int32] = values["task_ids"]
         self.crcs: npt.NDArray[np.uint32] = values["crcs"]
@@ -286,27 +293,6 @@ def verify_dataset(path: Path) -> str:
                 "preprocess again"
             )
         return dataset.content_sha256
-
-
-def _problem_of(file: h5py.File) -> str:
-    """Reason why a file cannot be read as a dataset; empty if it can."""
-    try:
-        attributes = attributes_of(file)
-    except InputError:  # not text
-        attributes = {}
-    if attributes.get("format") != FORMAT:
-        return "an HDF5 file, but not a dataset"
-    version: Any = attributes.get("schema_version")
-    if np.ndim(version) or version != SCHEMA_VERSION:
-        return f"has schema version {version}, but this dynapipe-hpc reads {SCHEMA_VERSION}"
-    return ""
-
-
-def _array(file: h5py.File, name: str, dtype: np.dtype[Any]) -> h5py.Dataset:
-    array = stored_array(file, name)
-    if array.ndim != 1 or array.dtype != dtype:
-        raise InputError(f"'{name}' has shape {array.shape} and type {array.dtype}")
-    return array
 
 
 class JoinedDatasets:
