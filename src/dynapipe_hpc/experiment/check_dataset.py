@@ -25,7 +25,7 @@ def check_dataset(config: ExperimentConfig, origin: Origin | None, dataset: Data
     # The tokenizer first: a different number of tokens may only follow from a different tokenizer.
     if config.data.check_tokenizer and origin:
         _check_tokenizer(origin, dataset)
-    n_tokens, n_rows = dataset.vocab_size, config.model.vocab_size
+    n_tokens, n_rows = dataset.header.vocab_size, config.model.vocab_size
     if n_tokens > n_rows:
         its_tokenizer = f"{config.data.paths[0]}: its tokenizer has {n_tokens} tokens"
         if config.model.init_from is None:
@@ -39,7 +39,7 @@ def check_dataset(config: ExperimentConfig, origin: Origin | None, dataset: Data
             "has"
         )
     for file in dataset.files:
-        if file.start_id is None and config.model.has_target_rows:
+        if file.header.start_id is None and config.model.has_target_rows:
             raise InputError(
                 f"{file.path}: has no start token, but the decoder of a {config.model.family} "
                 "reads one before every target; make it again with dynapipe-hpc preprocess --start "
@@ -52,12 +52,12 @@ def check_pairs(config: ExperimentConfig, dataset: Dataset) -> None:
     """Refuses a dataset if the objective does not train its kind of samples."""
     objective, trains_pairs = config.training.objective, config.training.preference_loss is not None
     for file in dataset.files:
-        if file.has_pairs and not trains_pairs:
+        if file.header.has_pairs and not trains_pairs:
             raise InputError(
                 f'{file.path}: holds preference pairs, but training.objective is "{objective}"; '
                 'set it to "dpo", or make a dataset of the answers that are to be learned'
             )
-        if trains_pairs and not file.has_pairs:
+        if trains_pairs and not file.header.has_pairs:
             raise InputError(
                 f'{file.path}: holds no preference pairs, which training.objective = "{objective}" '
                 "compares; make a dataset of pairs with dynapipe-hpc preprocess"

@@ -28,7 +28,7 @@ def samples_of(path: Path) -> list[Tokenized]:
     with DatasetFile(path) as dataset:
         lengths = zip(dataset.input_lengths.tolist(), dataset.target_lengths.tolist(), strict=True)
         read = [dataset.read(Sample(i, *both))[:2] for i, both in enumerate(lengths)]
-        tasks = [dataset.task_names[i] for i in dataset.task_ids]
+        tasks = [dataset.header.task_names[i] for i in dataset.task_ids]
         return [
             (inputs.tolist(), targets.tolist(), task)
             for (inputs, targets), task in zip(read, tasks, strict=True)
@@ -97,7 +97,7 @@ def test_a_file_that_is_cut_while_it_is_open_ends_no_process(tmp_path: Path) -> 
 def test_without_a_start_token_the_first_token_of_a_sample_is_only_read(tmp_path: Path) -> None:
     samples = [([1, 2, 3], [4, 9], "a"), ([], [5, 6, 9], "a")]
     with DatasetFile(write_samples(tmp_path / "x.h5", samples, has_start=False)) as dataset:
-        assert dataset.start_id is None
+        assert dataset.header.start_id is None
         assert dataset.input_lengths.tolist() == [2, 0]
         assert dataset.target_lengths.tolist() == [2, 2]
         one, other = dataset.read(Sample(0, 1, 2)), dataset.read(Sample(1, 0, 2))

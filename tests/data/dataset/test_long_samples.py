@@ -162,7 +162,7 @@ def test_mixtures_read_both_answers(tmp_path: Path) -> None:
     verify_dataset(tmp_path / "x.h5")
     files = {"p": DatasetFile(tmp_path / "x.h5"), "q": DatasetFile(write_samples(tmp_path / "y"))}
     joined = JoinedDatasets(files)
-    assert joined.has_pairs
+    assert joined.header.has_pairs
     assert joined.rejected_lengths.tolist() == [3, 3, 1, 2, 0, 0, 0]
     assert joined.read(Sample(1, 0, 1, 0, 3)).rejected.tolist() == [5, 6, 9]
     joined.close()

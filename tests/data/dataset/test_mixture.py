@@ -153,13 +153,13 @@ def test_samples_of_all_datasets_are_numbered_one_after_the_other(tmp_path: Path
         assert lengths == (len(inputs), len(targets))
         found = dataset.read(Sample(i, len(inputs), len(targets)))
         assert [side.tolist() for side in found[:2]] == [inputs, targets]
-    assert (dataset.vocab_size, dataset.eos_id) == (10, 9)
+    assert (dataset.header.vocab_size, dataset.header.eos_id) == (10, 9)
     assert len(dataset.task_ids) == len(everything)
 
 
 def test_equal_names_of_tasks_in_two_datasets_are_two_tasks(tmp_path: Path) -> None:
     dataset = joined(tmp_path)
-    tasks = [dataset.task_names[i] for i in dataset.task_ids]
+    tasks = [dataset.header.task_names[i] for i in dataset.task_ids]
     assert tasks == ["first/sum", "first/copy", "first/sum", "second/sum", "second/product"]
 
 
@@ -201,7 +201,7 @@ def test_a_sample_is_read_after_the_start_token_of_its_dataset(tmp_path: Path) -
     spans = [[(0, 2), (3, 5)]]
     two = DatasetFile(write_samples(tmp_path / "two.h5", chat, spans=spans, has_start=False))
     dataset = JoinedDatasets({"one": one, "two": two})
-    assert dataset.start_id is None
+    assert dataset.header.start_id is None
     assert [dataset.read(Sample(i, 2, 1)).start for i in range(2)] == [9, 7]
     inputs, targets, *_ = dataset.read(Sample(1, 2, 2))
     assert (inputs.tolist(), targets.tolist()) == ([2, 4], [3, 9])
@@ -209,4 +209,4 @@ def test_a_sample_is_read_after_the_start_token_of_its_dataset(tmp_path: Path) -
         [(1, 2), (3, 5)],
         [(0, 1), (2, 4)],
     ]
-    assert JoinedDatasets({"one": one, "other": one}).start_id == 9
+    assert JoinedDatasets({"one": one, "other": one}).header.start_id == 9

@@ -123,7 +123,7 @@ def test_tokens_and_marks_are_those_of_transformers(tmp_path: Path, name: str) -
     source.write_text("".join(json.dumps({"messages": chat}) + "\n" for chat in chats))
     preprocess([source], tmp_path / "x.h5", recipe_in(folder), ONE)
     with DatasetFile(tmp_path / "x.h5") as dataset:
-        assert dataset.start_id is None
+        assert dataset.header.start_id is None
         assert dataset.n_samples == len(chats)
         samples = [[side.tolist() for side in dataset.parts(i)] for i in range(len(chats))]
     for i, chat in enumerate(chats):

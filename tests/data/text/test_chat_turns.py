@@ -262,9 +262,9 @@ def test_blocks_and_mixtures_have_the_ends_of_all(tmp_path: Path) -> None:
     pairs = write_samples(tmp_path / "pairs.h5")
     whole, other = DatasetFile(tmp_path / "x.h5"), DatasetFile(pairs)
     assert whole.header.turn_end_ids == (3, 5, 7)
-    assert (whole.end_ids, other.end_ids) == ((3, 5, 7), (9,))
+    assert (whole.header.end_ids, other.header.end_ids) == ((3, 5, 7), (9,))
     joined = JoinedDatasets({"a": whole, "b": other})
-    assert joined.end_ids == (3, 5, 7, 9)
+    assert joined.header.end_ids == (3, 5, 7, 9)
     joined.close()
 
 

@@ -394,7 +394,7 @@ def test_a_dataset_of_pairs_shows_both_answers(tmp_path: Path) -> None:
     totals = preprocess([source], output, recipe, PreprocessOptions(n_workers=1))
     assert (totals.n_samples, totals.n_tokens) == (2, 4 + 2 + 2 + 4 + 2 + 3)
     with DatasetFile(output) as dataset:
-        assert dataset.has_pairs
+        assert dataset.header.has_pairs
         assert dataset.rejected_lengths.tolist() == [2, 3]
     assert show_samples(output, 1, None).splitlines() == [
         "sample 0 of task default: 8 tokens, 4 of them trained",

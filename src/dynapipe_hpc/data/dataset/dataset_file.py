@@ -64,13 +64,12 @@ class DatasetFile:
     Everything but the tokens is in memory, 32 bytes per sample and 8 per span. Tokens are read on
     demand, always a complete sample, because every read compares its checksum.
 
-    `end_ids`: Ids of the tokens that end trained turns of conversations, or else all targets.
-    `start_id`: Id of the token that models read before every sample; None if that is the sample's
-    first token. Then this token does not count in lengths, and `read` leaves it out: a sample of
-    n tokens becomes a sample of n - 1 with a start token of its own. `has_pairs`: Whether the
-    samples are preference pairs, whose target is the chosen answer. `task_ids`: Task id of every
-    sample, shape (n_samples,). `crcs`: CRC-32 of the tokens of every sample as they were written,
-    shape (n_samples,). `places`: Position of the tokens of each part in the file, in bytes.
+    Without a start token, the first token of a sample does not count in lengths, and `read` leaves
+    it out: a sample of n tokens becomes a sample of n - 1 with a start token of its own.
+
+    `task_ids`: Task id of every sample, shape (n_samples,). `crcs`: CRC-32 of the tokens of every
+    sample as they were written, shape (n_samples,). `places`: Position of the tokens of each part
+    in the file, in bytes.
     """
 
     def __init__(self, path: Path) -> None:
@@ -104,13 +103,6 @@ class DatasetFile:
         if zlib.crc32(content) != attributes.get("header_crc"):
             raise InputError("'header' is not as it was written")
         self.header = header = read_header(content)
-        self.vocab_size, self.eos_id, self.end_ids = (
-            header.vocab_size,
-            header.eos_id,
-            header.end_ids,
-        )
-        self.start_id, self.has_pairs = header.start_id, header.has_pairs
-        self.task_names = header.task_names
         arrays = {name: stored_array(file, name) for name in arrays_of(header)}
         for name, dtype in arrays_of(header).items():
             if (array := arrays[name]).ndim != 1 or array.dtype != dtype:
@@ -167,13 +159,13 @@ class DatasetFile:
     @property
     def rejected_lengths(self) -> Lengths:
         """Number of tokens of every rejected answer, 0 where there is none, shape (n_samples,)."""
-        if not self.has_pairs:
+        if not self.header.has_pairs:
             return np.zeros(self.n_samples, np.int64)
         return np.diff(self._offsets[:, 2])
 
     def _lengths_of(self, part: int) -> Lengths:
         lengths: Lengths = np.diff(self._offsets[:, part])
-        if self.start_id is None:  # the first token of a sample is only read
+        if self.header.start_id is None:  # the first token of a sample is only read
             lengths -= (np.diff(self._offsets[:, 0]) > 0) == (part == 0)
         return lengths
 
@@ -185,7 +177,7 @@ class DatasetFile:
     @property
     def predicted_spans(self) -> Spans:
         """Spans of trained tokens; positions do not count a first token that is only read."""
-        return self.spans.without_first_tokens() if self.start_id is None else self.spans
+        return self.spans.without_first_tokens() if self.header.start_id is None else self.spans
 
     @property
     def content_sha256(self) -> str:
@@ -201,7 +193,7 @@ class DatasetFile:
         Raises `InputError`: The sample is damaged, or cannot be read.
         """
         inputs, targets, *others = self.parts(sample.sample_id)
-        rejected, start = others[0] if others else NO_TOKENS, self.start_id
+        rejected, start = others[0] if others else NO_TOKENS, self.header.start_id
         if start is None and len(inputs):
             start, inputs = int(inputs[0]), inputs[1:]
         elif start is None:
@@ -235,10 +227,10 @@ class DatasetFile:
         tokens = np.frombuffer(content, self._type)
         # A device would stop at such a token without saying where it is. (`argmax` takes a fifth of
         # the time of `max`.)
-        if (largest := tokens[tokens.argmax()]) >= self.vocab_size:
+        if (largest := tokens[tokens.argmax()]) >= self.header.vocab_size:
             raise InputError(
                 f"{self.path}: sample {sample_id} holds token {largest}, but 'vocab_size' is "
-                f"{self.vocab_size}; {AGAIN}"
+                f"{self.header.vocab_size}; {AGAIN}"
             )
         parts, start = [], 0
         for n_tokens in lengths:
@@ -298,9 +290,9 @@ def verify_dataset(path: Path) -> str:
 class JoinedDatasets:
     """Datasets of the same tokenizer, read as one: sample and task ids are numbered through all.
 
-    Attributes are those of a `DatasetFile`. `end_ids`: The end tokens of all datasets together.
-    `start_id`: The token that models read before every sample; None if that depends on the sample.
-    `has_pairs`: Whether the samples of any dataset are preference pairs.
+    Attributes are those of a `DatasetFile`. In the header, `turn_end_ids` are the end tokens of all
+    datasets, `start_id` is None if that depends on the sample, and `has_pairs` says whether the
+    samples of any dataset are preference pairs.
     """
 
     def __init__(self, files: Mapping[str, DatasetFile]) -> None:
@@ -314,21 +306,24 @@ class JoinedDatasets:
                     f"data.mixture: {other.path} {differs}, as {first.path} has; preprocess both "
                     "with the same tokenizer"
                 )
-        self.vocab_size, self.eos_id = first.vocab_size, first.eos_id
-        self.end_ids = tuple(sorted({token_id for file in self.files for token_id in file.end_ids}))
-        self.has_pairs = any(file.has_pairs for file in self.files)
-        start_ids = {file.start_id for file in self.files}
-        self.start_id = start_ids.pop() if len(start_ids) == 1 else None
+        headers = [file.header for file in self.files]
+        start_ids = {header.start_id for header in headers}
+        self.header = replace(
+            first.header,
+            start_id=start_ids.pop() if len(start_ids) == 1 else None,
+            turn_end_ids=tuple(sorted({n for header in headers for n in header.end_ids})),
+            has_pairs=any(header.has_pairs for header in headers),
+            task_names=tuple(
+                f"{n}/{t}" for n, file in files.items() for t in file.header.task_names
+            ),
+        )
         self.starts = [0, *accumulate(file.n_samples for file in self.files)]
         self.input_lengths = np.concatenate([file.input_lengths for file in self.files])
         self.target_lengths = np.concatenate([file.target_lengths for file in self.files])
         self.rejected_lengths = np.concatenate([file.rejected_lengths for file in self.files])
-        n_tasks = [0, *accumulate(len(file.task_names) for file in self.files)]
+        n_tasks = [0, *accumulate(len(file.header.task_names) for file in self.files)]
         self.task_ids: npt.NDArray[np.int32] = np.concatenate(
             [file.task_ids + n for file, n in zip(self.files, n_tasks, strict=False)]
-        )
-        self.task_names = tuple(
-            f"{name}/{task}" for name, file in files.items() for task in file.task_names
         )
         self.spans = Spans.join([file.spans for file in self.files])
         self.predicted_spans = Spans.join([file.predicted_spans for file in self.files])

@@ -220,7 +220,9 @@ def _describe_long(dataset: DatasetFile, config: DataConfig) -> Iterator[str]:
     left_out = "are left out"
     if config.long_samples != "drop":
         of_pairs = "their answers and the end of their prompt are"
-        left_out += f" because {of_pairs if dataset.has_pairs else 'their target alone is'} longer"
+        left_out += (
+            f" because {of_pairs if dataset.header.has_pairs else 'their target alone is'} longer"
+        )
     counts = {
         "lose their first turns": is_cut & loses_turns,
         "lose the start of their input": is_cut & keeps_end & ~loses_turns,
