@@ -137,18 +137,6 @@ class ChatTemplate:
         if "developer" not in source:
             system = {"role": "system"}  # the older name of this role
             messages = [{**m, **system} if m["role"] == "developer" else m for m in messages]
-        chat = self._in_any_form(source, values, messages)
-        if isinstance(chat, ChatText):
-            return chat
-        written = [{**each, "content": each.get("content") or ""} for each in messages]
-        takes_text = isinstance(self._in_any_form(source, values, written), ChatText)
-        raise _content_error(messages, self.name, takes_text=takes_text) or chat
-
-    def _in_any_form(
-        self, source: str, values: Mapping[str, Any], messages: list[Fields]
-    ) -> ChatText | RefusalError:
-        """The messages in the first form that the template accepts; or its last refusal."""
-        refusal = RefusalError()
         for form in forms_of(messages):
             chat = ChatText(self.name, source, values, form)
             try:
@@ -157,7 +145,7 @@ class ChatTemplate:
                 refusal = error
             else:
                 return chat
-        return refusal
+        raise _refusal_error(refusal, messages)
 
     def asking(self, text: str) -> str:
         """The text before the assistant's answer to a message of the user."""
@@ -188,20 +176,19 @@ class ChatTemplate:
                 )
 
 
-def _content_error(messages: list[Fields], name: str, *, takes_text: bool) -> InputError | None:
-    """The error about content that a template does not take; None if no message explains it."""
+def _refusal_error(refusal: RefusalError, messages: list[Fields]) -> InputError:
+    """The refusal of all forms of messages, with what may be its reason."""
     for k, message in enumerate(messages):
         content = message.get("content")
         if isinstance(content, Parts) and content.other_types:
             kind = quoted(content.other_types[0])
             return InputError(f"messages[{k}] has content of type {kind}, but only text is trained")
-        if content is None and takes_text:
+        if content is None and "tool_calls" not in message:
             return InputError(
-                f"messages[{k}] (role {quoted(message['role'])}) has null content, and {name} "
-                'takes text only; write "" if it says nothing, or name another template: '
-                "preprocess --template FILE"
+                f"{refusal}; messages[{k}] (role {quoted(message['role'])}) has null content: "
+                'write "" if it says nothing, or name another template: preprocess --template FILE'
             )
-    return None
+    return refusal
 
 
 def _compiled(source: str) -> Any:
