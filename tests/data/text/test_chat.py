@@ -1,20 +1,18 @@
-"""Conversations: text, tokens and marks as `transformers` makes them of the same templates."""
+"""Conversations: their text, tokens and marks, and what is no conversation or template."""
 
 import json
 import random
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tokenizers
-import transformers
 from tests.examples.chats import CHATML, WORDS, folder_of
 from tests.examples.tokenized import sides_of
 from tokenizers.processors import TemplateProcessing
 
-from dynapipe_hpc.data.dataset.dataset_file import DatasetFile, verify_dataset
+from dynapipe_hpc.data.dataset.dataset_file import verify_dataset
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.text.chat_template import ChatTemplate, Rendered
 from dynapipe_hpc.data.text.chat_turns import Turns, turn_samples
@@ -26,31 +24,11 @@ from dynapipe_hpc.data.text.record_fields import RecordFormat
 from dynapipe_hpc.data.text.tokenize_lines import chat_sample, tokenize_lines
 from dynapipe_hpc.data.text.tokenizer_files import read_tokenizer
 from dynapipe_hpc.data.text.tokenizers import Tokenizer, load_tokenizer
-from dynapipe_hpc.data.trained_tokens import Span
 
 Message = dict[str, Any]
 ONE = PreprocessOptions(n_workers=1)
 
 TEMPLATES = {
-    "chatml": """\
-{%- if messages[0].role != 'system' %}
-    {{- '<|im_start|>system\\nHelp.<|im_end|>\\n' }}
-{%- endif %}
-{%- for message in messages %}
-    {{- '<|im_start|>' + message.role + '\\n' }}
-    {%- if message.role == 'assistant' %}
-        {%- generation %}
-            {{- message.content + '<|im_end|>' }}
-        {%- endgeneration %}
-        {{- '\\n' }}
-    {%- else %}
-        {{- message.content + '<|im_end|>\\n' }}
-    {%- endif %}
-{%- endfor %}
-{%- if add_generation_prompt %}
-    {{- '<|im_start|>assistant\\n' }}
-{%- endif %}
-""",
     "llama": """\
 {{ bos_token }}{% for message in messages %}
     {% set head = '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' %}
@@ -110,35 +88,6 @@ def samples_of(
     return turn_samples(conversation, template.apply(conversation), turns)
 
 
-def marks(length: int, spans: Sequence[Span]) -> list[int]:
-    return [int(any(start <= i < end for start, end in spans)) for i in range(length)]
-
-
-@pytest.mark.parametrize("name", TEMPLATES)
-def test_tokens_and_marks_are_those_of_transformers(tmp_path: Path, name: str) -> None:
-    folder = folder_of(tmp_path / "model", TEMPLATES[name])
-    theirs = transformers.AutoTokenizer.from_pretrained(folder)
-    chats = conversations(1000)
-    source = tmp_path / "chats.jsonl"
-    source.write_text("".join(json.dumps({"messages": chat}) + "\n" for chat in chats))
-    preprocess([source], tmp_path / "x.h5", recipe_in(folder), ONE)
-    with DatasetFile(tmp_path / "x.h5") as dataset:
-        assert dataset.header.start_id is None
-        assert dataset.n_samples == len(chats)
-        samples = [[side.tolist() for side in dataset.parts(i)] for i in range(len(chats))]
-    for i, chat in enumerate(chats):
-        expected = theirs.apply_chat_template(
-            chat, tokenize=True, return_dict=True, return_assistant_tokens_mask=True
-        )
-        inputs, targets = samples[i]
-        own = inputs + targets
-        spans = dataset.spans.of_sample(i)
-        assert own == expected["input_ids"]
-        assert marks(len(own), spans) == expected["assistant_masks"]
-        assert spans[-1][0] == len(inputs)
-        assert len(spans) == sum(message["role"] == "assistant" for message in chat)
-
-
 def test_a_chat_holds_no_end_token_that_a_decoder_puts_after_text(tmp_path: Path) -> None:
     source = (
         "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"
@@ -158,7 +107,6 @@ def test_a_chat_holds_no_end_token_that_a_decoder_puts_after_text(tmp_path: Path
 WITHOUT_MARKS = {
     name: template.replace("endgeneration", "endif").replace("generation %}", "if true %}")
     for name, template in TEMPLATES.items()
-    if name != "chatml"
 }
 
 

@@ -6,7 +6,6 @@ import os
 import signal
 from collections.abc import Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +30,8 @@ def lines(*content: bytes) -> Lines:
     return Lines(Path("in.jsonl"), 41, [line + b"\n" for line in content])
 
 
-@dataclass(frozen=True, slots=True)
-class EndedInputs(Tokenizer):
-    """As a T5's: inputs end, too."""
-
-    input_end_id: int | None = 255
-
-
 def test_inputs_end_where_the_tokenizer_says_so() -> None:
-    block = tokenize_lines(lines(GOOD), Recipe(EndedInputs())).block
+    block = tokenize_lines(lines(GOOD), Recipe(Tokenizer(input_end_id=255))).block
     assert sides_of(block) == [[[*b"hi", 255], [*"hé".encode(), 256]]]
 
 
