@@ -91,4 +91,4 @@ def _has_same_tokens(header: DatasetHeader, folder: Path) -> bool:
             f"{error}; if a dataset was made with the same tokenizer, set data.check_tokenizer to "
             "false"
         ) from None
-    return tokenizer is not None and tokenizer.vocabulary_sha256 == header.vocabulary_sha256
+    return tokenizer.vocabulary_sha256 == header.vocabulary_sha256

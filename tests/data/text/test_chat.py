@@ -79,7 +79,7 @@ def conversations(n: int) -> list[list[Message]]:
 
 def recipe_in(folder: Path) -> Recipe:
     files = read_tokenizer(folder)
-    return recipe_of(load_tokenizer(files), files, RecordFormat.MESSAGES)
+    return recipe_of(load_tokenizer(files), RecordFormat.MESSAGES)
 
 
 def samples_of(
@@ -136,7 +136,7 @@ def test_a_table_adds_no_fields_to_the_objects_of_a_row(tmp_path: Path) -> None:
     parquet.write_table(arrow.Table.from_pylist(records), tmp_path / "in.parquet")
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     (tmp_path / "t.jinja").write_text(CHATML)
-    recipe = recipe_of(Tokenizer(), None, RecordFormat.MESSAGES, template=tmp_path / "t.jinja")
+    recipe = recipe_of(Tokenizer(), RecordFormat.MESSAGES, template=tmp_path / "t.jinja")
     for name in ("in.parquet", "in.jsonl"):
         preprocess([tmp_path / name], tmp_path / f"{name}.h5", recipe, ONE)
     hashes = {verify_dataset(tmp_path / f"{name}.h5") for name in ("in.parquet", "in.jsonl")}
@@ -152,13 +152,13 @@ def test_pairs_become_messages_by_a_template_that_is_named(tmp_path: Path) -> No
         "{% for m in messages %}[{{ m.role }}]{% generation %}{{ m.content }}{% endgeneration %}"
         "{% endfor %}"
     )
-    recipe = recipe_of(Tokenizer(), None, RecordFormat.PAIRS, template=tmp_path / "t.jinja")
+    recipe = recipe_of(Tokenizer(), RecordFormat.PAIRS, template=tmp_path / "t.jinja")
     assert recipe.tokenizer.start_id is None
     block = tokenize_lines(line_of({"inputs": "é", "targets": "b"}), recipe).block
     assert sides_of(block) == [[[*"[user]é[assistant]".encode()], [*b"b"]]]
     assert block.spans.of_sample(0) == [(6, 8), (19, 20)]
     named = recipe_of(
-        Tokenizer(), None, RecordFormat.PAIRS, template=tmp_path / "t.jinja", names_start=True
+        Tokenizer(), RecordFormat.PAIRS, template=tmp_path / "t.jinja", names_start=True
     )
     assert named.tokenizer.start_id == 256
 
@@ -256,7 +256,7 @@ def test_marks_that_transformers_would_misplace_are_refused(
     source = "{% generation %}{{ messages[0].content }}{% endgeneration %}"
     (tmp_path / "t.jinja").write_text(f"a\n{begin}{source}{end}")
     with pytest.raises(InputError, match=r"generation %} in a macro, call, block, .* \(line 2"):
-        recipe_of(Tokenizer(), None, RecordFormat.MESSAGES, template=tmp_path / "t.jinja")
+        recipe_of(Tokenizer(), RecordFormat.MESSAGES, template=tmp_path / "t.jinja")
 
 
 @pytest.mark.parametrize("content", ['{"chat_template": "{{ a }}"}', '"{{ a }}"', "A text.", ""])
@@ -265,7 +265,7 @@ def test_a_file_without_jinja_is_no_template(tmp_path: Path, content: str) -> No
     path.write_text(content)
     message = r"tokenizer\.json: is no chat template, which is Jinja, .* jq -r \.chat_template FILE"
     with pytest.raises(InputError, match=message):
-        recipe_of(Tokenizer(), None, RecordFormat.PAIRS, template=path)
+        recipe_of(Tokenizer(), RecordFormat.PAIRS, template=path)
 
 
 def test_a_template_cannot_reach_out_of_its_sandbox() -> None:
@@ -289,9 +289,9 @@ def test_an_encoder_decoder_reads_what_comes_before_the_last_turn() -> None:
 
 def test_conversations_need_a_template_and_a_template_must_be_one(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"need a chat template: --tokenizer FOLDER .* --template"):
-        recipe_of(Tokenizer(), None, RecordFormat.MESSAGES)
+        recipe_of(Tokenizer(), RecordFormat.MESSAGES)
     (tmp_path / "t.jinja").write_text("{% for %}")
     with pytest.raises(InputError, match=r"t\.jinja: not a chat template: "):
-        recipe_of(Tokenizer(), None, RecordFormat.MESSAGES, template=tmp_path / "t.jinja")
+        recipe_of(Tokenizer(), RecordFormat.MESSAGES, template=tmp_path / "t.jinja")
     with pytest.raises(InputError, match="plain text has no messages"):
-        recipe_of(Tokenizer(), None, RecordFormat.TEXT, template=tmp_path / "t.jinja")
+        recipe_of(Tokenizer(), RecordFormat.TEXT, template=tmp_path / "t.jinja")

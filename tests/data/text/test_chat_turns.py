@@ -214,7 +214,7 @@ def end_tokens(
 ) -> list[str]:
     """Names of the tokens that a dataset records."""
     files = read_tokenizer(folder_of(folder / "tokenizer", template))
-    recipe = recipe_of(load_tokenizer(files), files, RecordFormat.MESSAGES, turns=turns)
+    recipe = recipe_of(load_tokenizer(files), RecordFormat.MESSAGES, turns=turns)
     (folder / "in.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records))
     out = folder / "out.h5"
     preprocess([folder / "in.jsonl"], out, recipe, PreprocessOptions(n_workers=1))
@@ -326,7 +326,7 @@ def test_text_is_shown_with_the_tokenizer_that_made_it(
     (tmp_path / "in.jsonl").write_text(json.dumps(record))
     files = read_tokenizer(tmp_path / "one")
     messages = RecordFormat.MESSAGES
-    recipe = recipe_of(load_tokenizer(files), files, messages, template=tmp_path / "t.jinja")
+    recipe = recipe_of(load_tokenizer(files), messages, template=tmp_path / "t.jinja")
     output = tmp_path / "x.h5"
     preprocess([tmp_path / "in.jsonl"], output, recipe, PreprocessOptions(n_workers=1))
     arguments = ["inspect", str(output), "--show", "5", "--tokenizer"]
@@ -343,7 +343,7 @@ def test_text_is_shown_with_the_tokenizer_that_made_it(
 
 def test_bytes_are_shown_as_text(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"inputs": "é\\n", "targets": "b"}')
-    recipe = recipe_of(Tokenizer(), None, RecordFormat.PAIRS)
+    recipe = recipe_of(Tokenizer(), RecordFormat.PAIRS)
     output = tmp_path / "x.h5"
     preprocess([tmp_path / "in.jsonl"], output, recipe, PreprocessOptions(n_workers=1))
     assert show_samples(output, 1, None).splitlines()[1:] == [

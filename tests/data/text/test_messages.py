@@ -256,7 +256,7 @@ def test_system_and_history_of_a_pair_need_a_template() -> None:
 
 
 def test_without_a_template_they_are_refused(tmp_path: Path) -> None:
-    recipe = recipe_of(Tokenizer(), None, RecordFormat.ALPACA)
+    recipe = recipe_of(Tokenizer(), RecordFormat.ALPACA)
     (tmp_path / "in.jsonl").write_text('{"instruction": "a", "output": "b", "system": "s"}\n')
     with pytest.raises(InputError, match=r"in\.jsonl:1: field 'system' needs a chat template"):
         preprocess([tmp_path / "in.jsonl"], tmp_path / "x.h5", recipe, PreprocessOptions())

@@ -138,7 +138,7 @@ def test_tokens_are_those_of_transformers(tmp_path: Path, kind: str, addition: s
     folder = folder_of(tmp_path / "model", kind, addition)
     theirs = transformers.AutoTokenizer.from_pretrained(folder)
     ours = load(folder)
-    assert ours.transformers == transformers.__version__
+    assert ours.files.transformers == transformers.__version__
     assert ours.vocab_size == max(theirs.get_vocab().values()) + 1
     draw = random.Random(kind + addition)  # noqa: S311 (not for secrets)
     for _ in range(15):
@@ -225,8 +225,8 @@ def test_the_hash_is_that_of_the_files(tmp_path: Path) -> None:
         folder_of(tmp_path / name, "words", addition)
         for name, addition in (("1", "alone"), ("2", "alone"), ("3", "named tokens"))
     )
-    assert load(one).sha256 == load(same).sha256 != load(other).sha256
-    assert load(one).vocabulary_sha256 == load(other).vocabulary_sha256
+    assert load(one).files.sha256 == load(same).files.sha256 != load(other).files.sha256
+    assert load(one).files.vocabulary_sha256 == load(other).files.vocabulary_sha256
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,6 @@ def test_a_tokenizer_that_ends_text_may_be_that_of_a_decoder(
 
 def templates_in(folder: Path) -> dict[str, str]:
     files = read_tokenizer(folder)
-    assert files is not None
     return dict(files.templates)
 
 
@@ -323,7 +322,7 @@ def test_a_template_sees_the_tokens_that_transformers_names(
         json.dumps({**of_all, "chat_template": template, **config})
     )
     files = read_tokenizer(folder)
-    recipe = recipe_of(load_tokenizer(files), files, RecordFormat.MESSAGES)
+    recipe = recipe_of(load_tokenizer(files), RecordFormat.MESSAGES)
     theirs = transformers.AutoTokenizer.from_pretrained(folder)
     chat = [{"role": "user", "content": "x"}]
     assert recipe.template is not None

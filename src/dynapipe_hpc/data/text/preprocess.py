@@ -116,10 +116,10 @@ def write_dataset(
 
 def header_of(recipe: Recipe, sources: Sequence[Path]) -> DatasetHeader:
     """The header of a dataset, which names its tokenizer and sources."""
-    tokenizer = recipe.tokenizer
+    tokenizer, files = recipe.tokenizer, recipe.tokenizer.files
     return DatasetHeader(
-        tokenizer.name,
-        tokenizer.sha256,
+        files.name,
+        files.sha256,
         tokenizer.vocab_size,
         tokenizer.eos_id,
         tokenizer.start_id,
@@ -127,8 +127,8 @@ def header_of(recipe: Recipe, sources: Sequence[Path]) -> DatasetHeader:
         special_tokens=tokenizer.special_tokens,
         turns=recipe.turns if recipe.template and not recipe.format.has_pairs else "",
         has_pairs=recipe.format.has_pairs,
-        vocabulary_sha256=tokenizer.vocabulary_sha256,
-        transformers=tokenizer.transformers,
+        vocabulary_sha256=files.vocabulary_sha256,
+        transformers=files.transformers,
     )
 
 

@@ -31,7 +31,6 @@ class Recipe:
 
 def recipe_of(
     tokenizer: Tokenizer,
-    files: TokenizerFiles | None,
     record_format: RecordFormat,
     *,
     fields: PairFields = PAIR_FIELDS,
@@ -46,11 +45,10 @@ def recipe_of(
     Rendered text begins with what its template writes, so no start token comes before it, unless
     one is named, or the tokenizer belongs to an encoder-decoder model.
 
-    `files`: Files of the tokenizer; None for bytes. `turns`: Samples of conversations whose turns
-    change when more turns follow. `names_start`: Whether the start token was named rather than
-    derived.
+    `turns`: Samples of conversations whose turns change when more turns follow. `names_start`:
+    Whether the start token was named rather than derived.
     """
-    chat = _template(files, template)
+    chat = _template(tokenizer.files, template)
     if record_format is RecordFormat.TEXT and template is not None:
         raise InputError(f"--template {template}: plain text has no messages; leave it out")
     if record_format.has_pairs and turns is not Turns.EACH:
@@ -70,12 +68,11 @@ def recipe_of(
     return Recipe(tokenizer, record_format, fields, chat, turns)
 
 
-def _template(files: TokenizerFiles | None, path: Path | None) -> ChatTemplate | None:
-    names = files.names if files else {}
+def _template(files: TokenizerFiles, path: Path | None) -> ChatTemplate | None:
     if path is not None:
-        return ChatTemplate(str(path), {DEFAULT: read_template(path)}, names)
-    if files and files.templates:
-        return ChatTemplate(f"the chat template of {files.name}", files.templates, names)
+        return ChatTemplate(str(path), {DEFAULT: read_template(path)}, files.names)
+    if files.templates:
+        return ChatTemplate(f"the chat template of {files.name}", files.templates, files.names)
     return None
 
 
@@ -110,10 +107,9 @@ def prompt_tokens(text: str, tokenizer_path: Path, *, chat: bool) -> tuple[Token
     `chat`: Whether the text is a message of the user that the assistant is to answer, as the
     tokenizer's chat template renders it.
     """
-    files = read_tokenizer(tokenizer_path)
-    tokenizer = load_tokenizer(files)
+    tokenizer = load_tokenizer(read_tokenizer(tokenizer_path))
     if not chat:
         return tokenizer, list(tokenizer.encode(text, special_tokens=False)[0])
-    recipe = recipe_of(tokenizer, files, RecordFormat.MESSAGES)
+    recipe = recipe_of(tokenizer, RecordFormat.MESSAGES)
     prompt = recipe.template.asking(text) if recipe.template else text
     return recipe.tokenizer, list(recipe.tokenizer.encode(prompt)[0])

@@ -64,7 +64,7 @@ def _uses_of(sample_id: int, dataset: DatasetFile) -> list[str]:
 
 
 def _text(tokens: list[int], dataset: DatasetFile, tokenizer: TokenizerFiles | None) -> str:
-    if tokenizer is not None:
+    if tokenizer and tokenizer.model:
         return tokenizer.model.decode(tokens, skip_special_tokens=False)
     if dataset.header.tokenizer_name == _BYTES:
         text = bytes(token for token in tokens if token != dataset.header.eos_id)

@@ -13,6 +13,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.extras import optional_packages
 from dynapipe_hpc.data.input_file import download_advice, json_value, read_input, read_text
 from dynapipe_hpc.data.text.vocabulary import (
+    BYTES_SHA256,
     CONFIG_FILE,
     file_sha256,
     folder_sha256,
@@ -29,7 +30,7 @@ class TokenizerFiles:
 
     name: str
     sha256: str  # SHA-256 of the bytes of the files that decide which tokens text becomes
-    model: tokenizers.Tokenizer
+    model: tokenizers.Tokenizer | None  # None if its tokens are bytes
     names: Mapping[str, str] = field(default_factory=dict)
     templates: Mapping[str, str] = field(default_factory=dict)
     is_decoder_only: bool = False
@@ -40,13 +41,16 @@ class TokenizerFiles:
     @property
     def vocabulary_sha256(self) -> str:
         """SHA-256 of the tokens and ids."""
-        return vocabulary_sha256(self.model.get_vocab())
+        return vocabulary_sha256(self.model.get_vocab()) if self.model else self.sha256
 
 
-def read_tokenizer(path: Path | None) -> TokenizerFiles | None:
-    """Reads a tokenizer: a model's folder, or a file of the `tokenizers` library; None if none."""
+BYTES = TokenizerFiles("bytes", BYTES_SHA256, None)
+
+
+def read_tokenizer(path: Path | None) -> TokenizerFiles:
+    """Reads a tokenizer: a model's folder, or a file of the `tokenizers` library; bytes if none."""
     if path is None:
-        return None
+        return BYTES
     if path.is_dir():
         return _read_folder(path)
     if advice := download_advice(path):

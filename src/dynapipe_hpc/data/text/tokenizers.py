@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 import tokenizers
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.text.tokenizer_files import TokenizerFiles, explained
-from dynapipe_hpc.data.text.vocabulary import BYTES_SHA256
+from dynapipe_hpc.data.text.tokenizer_files import BYTES, TokenizerFiles, explained
 from dynapipe_hpc.data.trained_tokens import Span
 
 END_TOKENS = ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "[SEP]")
@@ -36,24 +35,15 @@ class Tokenizer:
     Without files every UTF-8 byte is a token, and one more ends the sequence.
 
     Attributes:
-        name: Name that the dataset records as the origin of its tokens.
-        sha256: SHA-256 of everything that determines the token ids, in hexadecimal.
-        vocabulary_sha256: SHA-256 of its tokens and ids.
-        transformers: Version of `transformers` that loaded the tokenizer; empty if none did.
         vocab_size: Largest token id + 1, added tokens included.
-        eos_id: The token that ends every target.
         start_id: The token that models read before every sample; None if samples begin with a
             start token of their own.
         input_end_id: The token that ends every input, as in a T5; None if no token ends inputs.
         special_tokens: Whether text that spells the name of a special token becomes that token.
-        special_texts: Names of the special tokens.
         added_ids: Ids of the added tokens, which are names rather than pieces of text, by name.
     """
 
-    name: str = "bytes"
-    sha256: str = BYTES_SHA256
-    vocabulary_sha256: str = BYTES_SHA256
-    transformers: str = ""
+    files: TokenizerFiles = BYTES
     vocab_size: int = 257
     eos_id: int = 256
     start_id: int | None = 256
@@ -64,7 +54,10 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of token ids, without special tokens; what is not UTF-8 is replaced."""
-        return bytes(i for i in ids if i < self.eos_id).decode(errors="replace")
+        if (model := self.files.model) is None:
+            return bytes(i for i in ids if i < self.eos_id).decode(errors="replace")
+        text: str = model.decode(ids, skip_special_tokens=True)
+        return text
 
     def encode(
         self, text: str, spans: Sequence[Span] = (), *, special_tokens: bool = True
@@ -73,36 +66,20 @@ class Tokenizer:
 
         `special_tokens`: Whether text that spells the name of a special token becomes that token.
         """
-        del special_tokens  # there are none
-        ids = utf8_of(text)
-        if len(ids) == len(text):  # ASCII: every character is a token
-            return ids, list(spans)
-        return ids, [(len(text[:a].encode()), len(text[:b].encode())) for a, b in spans]
-
-
-@dataclass(frozen=True, slots=True)
-class VocabularyTokenizer(Tokenizer):
-    """A tokenizer read from files."""
-
-    model: tokenizers.Tokenizer = field(kw_only=True)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        text: str = self.model.decode(ids, skip_special_tokens=True)
-        return text
-
-    def encode(
-        self, text: str, spans: Sequence[Span] = (), *, special_tokens: bool = True
-    ) -> Marked:
-        utf8_of(text)  # the library would say that this is no string
-        with explained(f"{self.name}: cannot make tokens of the text"):
-            # Set each time, because it is not kept when sent to another process.
-            self.model.encode_special_tokens = not special_tokens
-            encoded = self.model.encode(text, add_special_tokens=False)
-        return encoded.ids, [_tokens_of(encoded, span) for span in spans]
+        content = utf8_of(text)
+        if (model := self.files.model) is not None:
+            with explained(f"{self.files.name}: cannot make tokens of the text"):
+                # Set each time, because it is not kept when sent to another process.
+                model.encode_special_tokens = not special_tokens
+                encoded = model.encode(text, add_special_tokens=False)
+            return encoded.ids, [_tokens_of(encoded, span) for span in spans]
+        if len(content) == len(text):  # ASCII: every character is a token
+            return content, list(spans)
+        return content, [(len(text[:a].encode()), len(text[:b].encode())) for a, b in spans]
 
 
 def load_tokenizer(
-    files: TokenizerFiles | None,
+    files: TokenizerFiles,
     end_token: str | None = None,
     *,
     start_token: str | None = None,
@@ -111,21 +88,17 @@ def load_tokenizer(
 ) -> Tokenizer:
     """Loads a tokenizer.
 
-    `files`: The tokenizer's files; None for bytes. `end_token`: Text of the token that ends a
-    sequence; by default a well-known one. `start_token`: Text of the token that models read before
-    every sample, or "none"; by default the one that a model was trained to read, see
-    `_default_ends`. `input_end_token`: Text of the token that ends every input, or "none"; by
-    default the one that a model was trained to read, too. `special_tokens`: Whether text that
-    spells the name of a special token becomes that token.
+    `end_token`: Text of the token that ends a sequence; by default a well-known one. `start_token`,
+    `input_end_token`: Text of the token before every sample, or after every input, or "none"; by
+    default the one that a model was trained to read, see `_default_ends`.
     """
     named = {"--start": start_token, "--inputs-end": input_end_token}
-    if files is None:
+    if (model := files.model) is None:
         _check_tokens({"--eos": end_token, **named}, {}, "the byte tokenizer")
         if special_tokens:
             raise InputError("--special-tokens: the byte tokenizer has none; leave it out")
         return Tokenizer(start_id=None) if start_token == NO_TOKEN else Tokenizer()
-    name, model = files.name, files.model
-    ids = model.get_vocab()
+    name, ids = files.name, model.get_vocab()
     end = files.names.get("eos_token") if end_token is None else end_token
     if end is None and (end := next(filter(ids.__contains__, END_TOKENS), None)) is None:
         raise InputError(
@@ -139,18 +112,15 @@ def load_tokenizer(
     token.special = True
     model.add_tokens([token])
     with explained(f"{name}: cannot make tokens of {end}"):
-        ends = _default_ends(files, ids[end])
+        ends = _default_ends(files, model, ids[end])
     start_id, input_end_id = (
         default if token is None else None if token == NO_TOKEN else ids[token]
         for token, default in zip(named.values(), ends, strict=True)
     )
     n_ids = max(ids.values()) + 1
     by_id = model.get_added_tokens_decoder()
-    return VocabularyTokenizer(
-        name,
-        files.sha256,
-        files.vocabulary_sha256,
-        files.transformers,
+    return Tokenizer(
+        files,
         n_ids,
         ids[end],
         start_id,
@@ -158,11 +128,12 @@ def load_tokenizer(
         special_tokens,
         tuple(token.content for token in by_id.values() if token.special),
         {token.content: number for number, token in by_id.items()},
-        model=model,
     )
 
 
-def _default_ends(files: TokenizerFiles, eos_id: int) -> tuple[int | None, int | None]:
+def _default_ends(
+    files: TokenizerFiles, model: tokenizers.Tokenizer, eos_id: int
+) -> tuple[int | None, int | None]:
     """The tokens that a model was trained to read before every sample and after every input.
 
     A tokenizer that appends an end token, as T5's does, belongs to an encoder-decoder model, unless
@@ -171,7 +142,6 @@ def _default_ends(files: TokenizerFiles, eos_id: int) -> tuple[int | None, int |
     the end token. If it adds nothing, the end-of-sequence token is also the start token, as in a
     GPT-2, unless its files name another one, or none (Qwen).
     """
-    model = files.model
     text = model.encode(model.id_to_token(eos_id))  # which every tokenizer makes a token of
     is_text = [sequence is not None for sequence in text.sequence_ids]
     before = text.ids[: is_text.index(True)]
@@ -226,11 +196,7 @@ def _tokens_of(encoded: tokenizers.Encoding, span: Span) -> Span:
 def _check_tokens(named: Mapping[str, str | None], ids: Mapping[str, int], name: str) -> None:
     """Refuses options that name tokens which a tokenizer does not have; None names no token."""
     for option, token in named.items():
-        if token is None or token in ids:
-            continue
-        if option == "--eos":
-            raise InputError(f"{option} {token}: {name} has no such token")
-        if token != NO_TOKEN:
-            raise InputError(
-                f"{option} {token}: {name} has no such token; for none write {NO_TOKEN}"
-            )
+        may_be_none = option != "--eos"
+        if token is not None and token not in ids and not (may_be_none and token == NO_TOKEN):
+            advice = f"; for none write {NO_TOKEN}" if may_be_none else ""
+            raise InputError(f"{option} {token}: {name} has no such token{advice}")
