@@ -108,7 +108,8 @@ def generate(
     if (largest := max([*tokens, *(source or ())])) >= n_rows:
         raise InputError(
             f"--prompt has token {largest} of the tokenizer {tokenizer.files.name}, but the "
-            f"embedding of {path} has {n_rows} rows; name the tokenizer that it was trained with: --tokenizer"
+            f"embedding of {path} has {n_rows} rows; name the tokenizer that it was trained with: "
+            "--tokenizer"
         )
     longest = origin.shape.max_tokens
     if max(len(tokens), len(source or ())) > longest:

@@ -14,13 +14,11 @@ class DatasetHeader:
     """Facts about all samples of a dataset.
 
     Attributes:
-        tokenizer_sha256: SHA-256 of the tokenizer, in hexadecimal.
         start_id: Id of the token that a model reads before every sample; None if the first token of
             each sample plays that part, so that it is only read.
         created: Time when the dataset was made, ISO 8601 in UTC; empty for "now" when writing.
         turns: How turns of conversations became samples, see `--turns`; empty if no chat template
             was used.
-        vocabulary_sha256: SHA-256 of the tokens and ids of the tokenizer, in hexadecimal.
         transformers: Version of `transformers` that loaded the tokenizer; empty if none did.
         turn_end_ids: Ids of the tokens that end trained turns of conversations, ascending.
         has_pairs: Whether the samples are preference pairs: an input with two answers.

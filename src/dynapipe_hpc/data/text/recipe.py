@@ -11,7 +11,7 @@ from dynapipe_hpc.data.text.chat_turns import Turns
 from dynapipe_hpc.data.text.open_lines import BYTE_ORDER_MARK, STDIN, read_blocks
 from dynapipe_hpc.data.text.record_fields import RecordFormat
 from dynapipe_hpc.data.text.records import PAIR_FIELDS, PairFields, formats_of_record
-from dynapipe_hpc.data.text.tokenizer_files import TokenizerFiles, read_template, read_tokenizer
+from dynapipe_hpc.data.text.tokenizer_files import read_template, read_tokenizer
 from dynapipe_hpc.data.text.tokenizers import Tokenizer, load_tokenizer
 
 
@@ -48,7 +48,12 @@ def recipe_of(
     `turns`: Samples of conversations whose turns change when more turns follow. `names_start`:
     Whether the start token was named rather than derived.
     """
-    chat = _template(tokenizer.files, template)
+    files = tokenizer.files
+    chat = None
+    if template is not None:
+        chat = ChatTemplate(str(template), {DEFAULT: read_template(template)}, files.names)
+    elif files.templates:
+        chat = ChatTemplate(f"the chat template of {files.name}", files.templates, files.names)
     if record_format is RecordFormat.TEXT and template is not None:
         raise InputError(f"--template {template}: plain text has no messages; leave it out")
     if record_format.has_pairs and turns is not Turns.EACH:
@@ -66,14 +71,6 @@ def recipe_of(
     if not names_start and tokenizer.input_end_id is None:
         tokenizer = replace(tokenizer, start_id=None)
     return Recipe(tokenizer, record_format, fields, chat, turns)
-
-
-def _template(files: TokenizerFiles, path: Path | None) -> ChatTemplate | None:
-    if path is not None:
-        return ChatTemplate(str(path), {DEFAULT: read_template(path)}, files.names)
-    if files.templates:
-        return ChatTemplate(f"the chat template of {files.name}", files.templates, files.names)
-    return None
 
 
 def format_of_sources(sources: Sequence[Path], fields: PairFields) -> RecordFormat:
