@@ -8,15 +8,9 @@ from tests.bad_input.worker import Worker, assert_refused
 FILES: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "data is missing"),
     "an open string": (b'[data]\ndataset = "x\n', "not valid TOML.*line 2"),
-    "a byte order mark": (b"\xef\xbb\xbf" + CONFIG.encode(), "not valid TOML"),
     "UTF-16": (CONFIG.encode("utf-16"), "not (valid TOML|UTF-8)"),
-    "a deep list": (b"x = " + b"[" * 30_000, "not valid TOML"),
     "a deep key": (b".".join([b"a"] * 2_000) + b" = 1\n", "unknown key|not valid TOML"),
     "a file that is too large": (b"# a comment\n" * 10_000, "larger than 65,536 bytes"),
-    "many unknown keys": (
-        CONFIG.encode() + b"".join(b"k%d = 1\n" % i for i in range(1000)),
-        "unknown key 'training.k0'",
-    ),
     "a long unknown key": (
         CONFIG.encode() + b"k" * 50_000 + b" = 1\n",
         "unknown key 'training.kkk",
@@ -26,9 +20,7 @@ FILES: dict[str, tuple[bytes, str]] = {
         CONFIG.encode() + b'"a\\u001b[2J" = 1\n',
         r"unknown key 'training.a.x1b",
     ),
-    "a string for a table": (b'data = "data.h5"\n', "data = 'data.h5'"),
     "a missing table": (CONFIG.replace("[model]", "[store]").encode(), "model is missing"),
-    "a missing key": (CONFIG.replace("n_layers = 6", "").encode(), "model.n_layers is missing"),
     "extends of a number": (b"extends = 1\n", "extends must be the name of one file, got 1"),
     "extends itself": (b'extends = "config.toml"\n', "extends itself through config.toml"),
     "extends a missing file": (
@@ -59,21 +51,17 @@ def test_a_chain_of_files_has_an_end(worker: Worker, folder: Path) -> None:
 
 # One override of a good configuration, and what the message has to say besides its key.
 VALUES: dict[str, str] = {
-    "data.max_tokens=0": "greater than or equal to 1",
     "data.max_tokens=true": "max_tokens = true: Input should not be true or false",
     "data.max_tokens=72": "model.max_tokens",
     "data.tokens_per_batch=8": "exceeds tokens_per_batch",
     "data.dataset=none.h5": "not a dataset: No such file",
-    "data.dataset=config.toml": "not a complete HDF5 file",
     'data.dataset="a\\u0000b"': "not a dataset: embedded null byte",
     "model.family=bert": "'gpt'",
     "model.layers_per_stage=[1, 2]": "adds up to 3, but n_layers is 6",
     "model.layers_per_stage=[1, 2, 3]": "names 3 stages, but cluster.n_stages is 2; change either",
     "model={family='llama', dropout=0.1}": "unknown key 'model.dropout' of family 'llama'",
-    "model.hidden_size=9": "multiple of n_heads",
     "model.head_size=5": "must be hidden_size",
     "model.tied_head=maybe": "should be a valid boolean",
-    "model.n_kv_heads=2": "unknown key 'model.n_kv_heads' of family 'gpt'",
     "model={family='llama', n_kv_heads=3}": "must be a multiple of n_kv_heads .3.",
     "model={family='llama', head_size=3}": "head_size .3. must be even",
     "model={family='llama', rope_scaling={factor=2}}": "rope_scaling.kind is missing",
@@ -83,29 +71,20 @@ VALUES: dict[str, str] = {
     "model={family='llama', rope_scaling={kind='llama3', factor=8, low_freq_factor=4, "
     "high_freq_factor=1, original_max_tokens=8}}": "must be greater than low_freq_factor",
     "model.vocab_size=49": "50 tokens, but model.vocab_size is 49",
-    "cluster.n_replicas=65536": "only 65536 ranks",
     "cluster.n_shards=3": "does not divide",
-    "cluster.zero_stage=3": "0 or 1",
-    "cluster.device_memory_bytes=1000": "memory",
     "cluster.device_memory_bytes=80xb": "could not interpret byte unit: xb",
-    "cluster.link.latency_ms=-1": "greater than or equal to 0",
     "planner.cost.launch_ms=nan": "finite|greater than 0",
     "planner.cost.path=table.h5": "unknown key 'planner.cost.path' of kind 'analytic'",
     "planner.cost={kind='profiled'}": "planner.cost.path is missing",
-    "planner.cost={kind='profiled', path='none.h5'}": "not a cost table: No such file",
     "planner.cost={kind='profiled', path='table.h5', recompute=['some']}": "recompute",
     "planner.cost={kind='profiled', path='table.h5', recompute=['full']}": "recompute=full",
     "planner.batch={rule='naive_padding', rows_per_microbatch='tune'}": "valid integer.*'tuned'",
     "planner.schedule.rules=['2f2b']": "'1f1b'",
     "planner.schedule.rules=['adaptiv']": "'adaptiv': Input should be '1f1b'.*'adaptive'",
-    "planner.schedule.rules=adaptive": "should be a valid tuple",
     "planner.schedule.rules=['zb_h1']": "split_backward",
-    "planner.search.effort=9223372036854775808": "less than or equal to",
     "training.learning_rate=nan": "finite|greater than 0",
     "training.warmup_iterations=4": "exceeds iterations",
     "training.betas=[0.9]": "betas.1 is missing",
-    "training.betas=[0.9, 1.0]": "betas",
-    "store.timeout_s=inf": "should be a finite number",
 }
 
 

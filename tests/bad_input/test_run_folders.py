@@ -40,13 +40,9 @@ CHANGES: list[tuple[str, Change, str]] = [
     ("run/iterations.jsonl", replaced('"loss":4.0,', ""), "jsonl:1: loss is .*required"),
     ("run/iterations.jsonl", replaced("1000,", "-1000,"), "jsonl:1: real_tokens is -1000"),
     ("run/iterations.jsonl", replaced("500.0", "null"), "jsonl:1: measured_ms is None"),
-    ("run/iterations.jsonl", replaced("500.0", "1e999"), "jsonl:1: measured_ms is inf"),
-    ("run/iterations.jsonl", replaced("450.0", "0.0"), "jsonl:1: predicted_ms is 0"),
-    ("run/iterations.jsonl", replaced("1000,", "9" * 5000 + ","), "iterations.jsonl:1: "),
     ("run/iterations.jsonl", replaced(":0,", ":-1,"), "jsonl:1: iteration is -1"),
     ("run/iterations.jsonl", replaced('on":1,', 'on":0,'), "jsonl:2: iteration 0 comes after 0"),
     ("run/timelines.jsonl", be("nonsense\n"), "timelines.jsonl:1: "),
-    ("run/timelines.jsonl", be("[" * 50_000 + "\n"), "timelines.jsonl:1: "),
     ("run/timelines.jsonl", replaced('"planned_ms":65.0', '"planned_ms":1e999'), "is inf"),
 ]
 

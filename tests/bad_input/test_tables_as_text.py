@@ -31,10 +31,8 @@ PROFILE_CHANGES: dict[str, tuple[Change, str]] = {
     "an unknown layer": (with_cell("layer", "middle"), "p.csv:2: .*'middle'"),
     "a decoder": (with_cell("layer", "decoder"), "measurements of a t5"),
     "an unknown mode": (with_cell("recompute", "some"), "'some'|no weights of"),
-    "rows of a fraction": (with_cell("microbatch_size", "1.5"), "p.csv:2: .*'1.5'"),
     "rows of thousands of digits": (with_cell("microbatch_size", "9" * 5000), "p.csv:2: "),
     "a time in words": (with_cell("forward_ms", "fast"), "p.csv:2: .*'fast'"),
-    "an infinite time": (with_cell("backward_ms", "inf"), "p.csv.*backward_ms.*inf"),
     "an escape sequence": (with_cell("layer", "\x1b[2J"), r"p.csv:2: .*x1b"),
 }
 PARAMETER_CHANGES: dict[str, tuple[Change, str]] = {
@@ -69,13 +67,10 @@ LENGTHS: dict[str, tuple[Change, str]] = {
     **NO_FILES,
     "empty": (be(""), "content: Invalid JSON"),
     "terabytes": (be_huge, "larger than"),
-    "a byte order mark": (be(b"\xef\xbb\xbf{}"), "Invalid JSON"),
     "a deep list": (be("[" * 100_000), "Invalid JSON"),
     "no batches": (be("{}"), "batches: Field required"),
-    "an empty list": (be('{"batches": []}'), "batches: .*at least 1"),
     "an empty batch": (be('{"batches": [[8], []]}'), "batches, batch 1: .*at least 1"),
     "a length of 0": (be('{"batches": [[8, 0]]}'), "batches, batch 0, sample 1: 0: "),
-    "digits as text": (be('{"batches": [["8"]]}'), "batches, batch 0, sample 0: '8': "),
     "too long for the model": (be('{"batches": [[65]]}'), "batch 0: sample 0 .*model.max_tokens"),
     "targets of fewer samples": (
         be('{"batches": [[8, 8]], "dec_batches": [[8]]}'),

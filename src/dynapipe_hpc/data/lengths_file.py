@@ -83,17 +83,12 @@ _WORDS = 13  # random words per sample: one for its kind, six each for input and
 
 
 class TaskKind(NamedTuple):
-    """A kind of task, whose lengths are distributed log-normally.
-
-    `share`: Number of its samples in 1,000 samples. `input_median`, `target_median`: Median number
-    of tokens of inputs, and of targets. `input_octaves`, `target_octaves`: Standard deviations of
-    the base-2 logarithms of these numbers.
-    """
+    """A kind of task, whose lengths are distributed log-normally."""
 
     name: str
-    share: int
-    input_median: float
-    input_octaves: float
+    share: int  # number of its samples in 1,000 samples
+    input_median: float  # median number of tokens of inputs
+    input_octaves: float  # standard deviation of the base-2 logarithm of that number
     target_median: float
     target_octaves: float
 

@@ -29,16 +29,13 @@ class SampleTokens(NamedTuple):
 
 
 class TokenizedSample(NamedTuple):
-    """Tokens of a sample, and its task; in a conversation, the target begins with the last turn.
-
-    `rejected`: The rejected answer of a preference pair, whose target is the chosen one.
-    """
+    """Tokens of a sample, and its task; in a conversation, the target begins with the last turn."""
 
     inputs: Sequence[int]
     targets: Sequence[int]
     task: str
     spans: Sequence[Span] = ()  # spans of trained tokens; empty if the target is trained
-    rejected: Sequence[int] = ()
+    rejected: Sequence[int] = ()  # the rejected answer of a preference pair
 
 
 def token_type(vocab_size: int) -> np.dtype[np.unsignedinteger]:
@@ -60,11 +57,6 @@ class TokenBlock:
     spans: Spans
     crcs: npt.NDArray[np.uint32]  # CRC-32 of the tokens of every sample, shape (n_samples,)
     turn_end_ids: AbstractSet[int]
-
-    @property
-    def n_tokens(self) -> int:
-        """Number of tokens of all parts."""
-        return sum(map(len, self.tokens))
 
     @classmethod
     def from_samples(

@@ -1,14 +1,13 @@
 """Conversations: their text, tokens and marks, and what is no conversation or template."""
 
 import json
-import random
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tokenizers
-from tests.examples.chats import CHATML, WORDS, folder_of
+from tests.examples.chats import CHATML, folder_of
 from tests.examples.tokenized import sides_of
 from tokenizers.processors import TemplateProcessing
 
@@ -59,22 +58,16 @@ TEMPLATES = {
 }
 
 
-def conversations(n: int) -> list[list[Message]]:
-    draw = random.Random(0)  # noqa: S311 (not for secrets)
-
-    def text() -> str:
-        return "".join(draw.choices(WORDS, k=draw.randint(1, 12)))
-
-    found = []
-    for _ in range(n):
-        system = [{"role": "system", "content": text()}] if draw.random() < 0.5 else []
-        turns = [
-            {"role": role, "content": text()}
-            for _ in range(draw.randint(1, 4))
-            for role in ("user", "assistant")
-        ]
-        found.append([*system, *turns, *([turns[0]] if draw.random() < 0.2 else [])])
-    return found
+TURNS = [
+    {"role": role, "content": content}
+    for role, content in (
+        ("user", "  Hello\n"),
+        ("assistant", "é 日本 world\n\n"),
+        ("user", "[INST]"),
+        ("assistant", "🙂."),
+    )
+]
+CHATS: list[list[Message]] = [TURNS, [{"role": "system", "content": "."}, *TURNS, TURNS[0]]]
 
 
 def recipe_in(folder: Path) -> Recipe:
@@ -117,7 +110,7 @@ def test_without_marks_the_assistant_is_found_by_what_a_turn_adds(name: str) -> 
         ChatTemplate(name, {"default": source[name]}, tokens)
         for source in (TEMPLATES, WITHOUT_MARKS)
     )
-    for messages in conversations(50):
+    for messages in CHATS:
         conversation = Conversation(messages)
         expected = samples_of(marked, conversation)
         assert samples_of(plain, conversation) == expected

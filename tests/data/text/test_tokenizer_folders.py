@@ -95,21 +95,9 @@ def flagged(content: str, **flags: bool) -> dict[str, Any]:
     return {"content": content, **dict.fromkeys(names, False), **flags}
 
 
-def table_of(*tokens: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {str(900 + k): token for k, token in enumerate(tokens)}
-
-
 ADDITIONS: dict[str, dict[str, dict[str, Any]]] = {
     "alone": {},
     "named tokens": {"tokenizer_config": {"bos_token": "<s>", "eos_token": "</s>"}},
-    "a table": {
-        "tokenizer_config": {
-            "eos_token": "</s>",
-            "added_tokens_decoder": table_of(
-                flagged("<new>", special=True), flagged("<im>", lstrip=True, rstrip=True)
-            ),
-        }
-    },
     "a map and ids, as before": {
         "special_tokens_map": {"bos_token": "<im>", "pad_token": flagged("<pad>")},
         "added_tokens": {"<new>": 900},
@@ -302,10 +290,7 @@ def test_a_template_may_be_in_a_file_or_in_the_configuration(tmp_path: Path) -> 
 
 
 NAMED = [
-    {"extra_special_tokens": {"image_token": "<im>", "pause": "<new>"}},
-    {"image_token": "[X]", "extra_special_tokens": {"image_token": "<im>"}},
-    {"additional_special_tokens": {"pause": "<im>"}},
-    {"extra_special_tokens": ["<im>"]},
+    {"image_token": "[X]", "extra_special_tokens": {"image_token": "<im>", "pause": "<new>"}},
     {"bos_token": "<s>", "sep_token": {"__type": "AddedToken", **flagged("[SEP]")}},
 ]
 

@@ -13,16 +13,9 @@ SCHEMA_VERSION = 6
 class DatasetHeader:
     """Facts about all samples of a dataset.
 
-    Attributes:
-        start_id: Id of the token that a model reads before every sample; None if the first token of
-            each sample plays that part, so that it is only read.
-        created: Time when the dataset was made, ISO 8601 in UTC; empty for "now" when writing.
-        turns: How turns of conversations became samples, see `--turns`; empty if no chat template
-            was used.
-        transformers: Version of `transformers` that loaded the tokenizer; empty if none did.
-        turn_end_ids: Ids of the tokens that end trained turns of conversations, ascending.
-        has_pairs: Whether the samples are preference pairs: an input with two answers.
-        crcs: CRC-32 of every array but tokens, which samples have one of their own for.
+    `start_id`: Id of the token that a model reads before every sample; None if the first token of
+    each sample plays that part, so that it is only read. `turns`: How turns of conversations became
+    samples, see `--turns`; empty if no chat template was used.
     """
 
     tokenizer_name: str
@@ -31,15 +24,15 @@ class DatasetHeader:
     eos_id: int
     start_id: int | None
     sources: tuple[str, ...] = ()
-    created: str = ""
+    created: str = ""  # time, ISO 8601 in UTC; empty for "now" when writing
     special_tokens: bool = False
     turns: str = ""
     vocabulary_sha256: str = ""
-    transformers: str = ""
-    turn_end_ids: tuple[int, ...] = ()
-    has_pairs: bool = False
+    transformers: str = ""  # version of `transformers` that loaded the tokenizer; empty if none did
+    turn_end_ids: tuple[int, ...] = ()  # tokens that end trained turns of conversations, ascending
+    has_pairs: bool = False  # whether the samples are preference pairs: an input with two answers
     task_names: tuple[str, ...] = ()
-    crcs: Mapping[str, int] = field(default_factory=dict)
+    crcs: Mapping[str, int] = field(default_factory=dict)  # CRC-32 of every array but tokens
 
     @property
     def end_ids(self) -> tuple[int, ...]:

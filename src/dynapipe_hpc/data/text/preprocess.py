@@ -31,17 +31,14 @@ class PreprocessOptions:
 
 @dataclass(slots=True)
 class PreprocessTotals:
-    """Counts of what preprocessing has done so far.
-
-    `first_skipped`: File, line number and reason of the first bad line; empty if none is bad.
-    """
+    """Counts of what preprocessing has done so far."""
 
     n_bytes: int = 0
     n_records: int = 0
     n_samples: int = 0
     n_tokens: int = 0
     n_skipped: int = 0
-    first_skipped: str = ""
+    first_skipped: str = ""  # file, line number and reason of the first bad line
 
 
 OnProgress = Callable[[float | None, PreprocessTotals], None]
@@ -105,7 +102,7 @@ def write_dataset(
             totals.n_bytes += tokenized.n_bytes
             totals.n_records += tokenized.n_records
             totals.n_samples += len(block.tasks)
-            totals.n_tokens += block.n_tokens
+            totals.n_tokens += sum(map(len, block.tokens))
             totals.n_skipped += len(bad)
             on_progress(None if n_bytes is None else totals.n_bytes / max(1, n_bytes), totals)
         if totals.n_samples == 0:

@@ -17,15 +17,12 @@ from dynapipe_hpc.data.text.tokenizers import Tokenizer, load_tokenizer
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Rules by which lines become samples; the same for all lines of all sources.
-
-    `template`: Chat template of conversations; None for pairs that are tokenized as they are.
-    """
+    """Rules by which lines become samples; the same for all lines of all sources."""
 
     tokenizer: Tokenizer
     format: RecordFormat = RecordFormat.PAIRS
     fields: PairFields = PAIR_FIELDS
-    template: ChatTemplate | None = None
+    template: ChatTemplate | None = None  # None for pairs that are tokenized as they are
     turns: Turns = Turns.EACH  # samples of conversations whose turns change when more turns follow
 
 

@@ -9,26 +9,14 @@ from dynapipe_hpc.data.input_file import json_value
 
 
 class RecordFormat(StrEnum):
-    """Shape of the records of a source.
+    """Shape of the records of a source."""
 
-    Attributes:
-        PAIRS: An input and a target, in fields of any name.
-        ALPACA: `instruction`, `input` (may be missing or empty) and `output`; Dolly calls the last
-            two `context` and `response`.
-        MESSAGES: A conversation: `messages` of `role` and `content` (OpenAI), or `conversations` of
-            `from` and `value` (ShareGPT), or `prompt` and `completion` of messages (TRL).
-        TEXT: `text`, all of which is the target.
-        PREFERENCES: Two answers to one prompt, as texts: `chosen`, `rejected` and `prompt`, see
-            `text_preference`.
-        CHAT_PREFERENCES: Two answers to one prompt, as messages, see `chat_preference`.
-    """
-
-    PAIRS = "pairs"
-    ALPACA = "alpaca"
-    MESSAGES = "messages"
-    TEXT = "text"
-    PREFERENCES = "preferences"
-    CHAT_PREFERENCES = "chat_preferences"
+    PAIRS = "pairs"  # an input and a target, in fields of any name
+    ALPACA = "alpaca"  # instruction, input and output; Dolly: instruction, context and response
+    MESSAGES = "messages"  # messages (OpenAI), conversations (ShareGPT) or prompt and completion
+    TEXT = "text"  # a text, all of which is the target
+    PREFERENCES = "preferences"  # two answers to one prompt, as texts: `text_preference`
+    CHAT_PREFERENCES = "chat_preferences"  # as messages: `chat_preference`
 
     @property
     def has_pairs(self) -> bool:

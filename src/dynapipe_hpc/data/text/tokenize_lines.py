@@ -124,15 +124,12 @@ def pair_sample(
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """A line that is not a valid sample.
-
-    `is_format`: Whether the complete file has another format; the reason then names the remedy.
-    """
+    """A line that is not a valid sample."""
 
     path: Path
     number: int  # number of the line in the file, from 1
     reason: str
-    is_format: bool = False
+    is_format: bool = False  # whether the file has another format; the reason names the remedy
 
     def describe(self) -> str:
         """File, line number and reason, as a message."""

@@ -23,10 +23,7 @@ from dynapipe_hpc.data.text.vocabulary import (
 
 @dataclass(frozen=True, slots=True)
 class TokenizerFiles:
-    """A tokenizer as its files define it.
-
-    `adds_start`: Whether they say that a token comes before text; None if they do not say.
-    """
+    """A tokenizer as its files define it."""
 
     name: str
     sha256: str  # SHA-256 of the bytes of the files that decide which tokens text becomes
@@ -35,7 +32,7 @@ class TokenizerFiles:
     templates: Mapping[str, str] = field(default_factory=dict)
     is_decoder_only: bool = False
     has_no_start: bool = False  # whether the files say that there is no token before text (Qwen)
-    adds_start: bool | None = None
+    adds_start: bool | None = None  # whether they say that a token comes before text
     transformers: str = ""  # version of `transformers` that loaded the tokenizer; empty if none did
 
     @property

@@ -34,21 +34,17 @@ class Tokenizer:
 
     Without files every UTF-8 byte is a token, and one more ends the sequence.
 
-    Attributes:
-        vocab_size: Largest token id + 1, added tokens included.
-        start_id: The token that models read before every sample; None if samples begin with a
-            start token of their own.
-        input_end_id: The token that ends every input, as in a T5; None if no token ends inputs.
-        special_tokens: Whether text that spells the name of a special token becomes that token.
-        added_ids: Ids of the added tokens, which are names rather than pieces of text, by name.
+    `start_id`: The token that models read before every sample; None if samples begin with a start
+    token of their own. `added_ids`: Ids of the added tokens, which are names rather than pieces of
+    text, by name.
     """
 
     files: TokenizerFiles = BYTES
-    vocab_size: int = 257
+    vocab_size: int = 257  # largest token id + 1, added tokens included
     eos_id: int = 256
     start_id: int | None = 256
-    input_end_id: int | None = None
-    special_tokens: bool = False
+    input_end_id: int | None = None  # the token that ends every input, as in a T5
+    special_tokens: bool = False  # whether text that spells the name of one becomes that token
     special_texts: tuple[str, ...] = ()
     added_ids: Mapping[str, int] = field(default_factory=dict)
 
