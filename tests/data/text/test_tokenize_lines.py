@@ -131,23 +131,10 @@ def test_every_line_is_in_one_block_and_keeps_its_number(
     assert found == io.BytesIO(text).readlines()
 
 
-BYTES = Recipe(Tokenizer())
-ONE = PreprocessOptions(n_workers=1)
-
-
-def write_lines(path: Path, n_lines: int) -> Path:
-    records = (
-        {"inputs": f"{path.stem} {i}", "targets": "x" * (i % 7 + 1), "task": "t"}
-        for i in range(n_lines)
-    )
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return path
-
-
 def test_what_a_killed_job_left_of_the_dataset_is_removed(tmp_path: Path) -> None:
-    source = write_lines(tmp_path / "a.jsonl", 3)
-    left = tmp_path / f".x.h5.{7:016x}.partial"
+    source, left = tmp_path / "a.jsonl", tmp_path / f".x.h5.{7:016x}.partial"
+    source.write_bytes(LINES.lines[0])
     left.touch()
     os.utime(left, (0, 0))
-    preprocess([source], tmp_path / "x.h5", BYTES, ONE)
+    preprocess([source], tmp_path / "x.h5", Recipe(Tokenizer()), PreprocessOptions(n_workers=1))
     assert set(tmp_path.iterdir()) == {source, tmp_path / "x.h5"}
