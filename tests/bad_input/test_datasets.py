@@ -25,7 +25,6 @@ from tests.bad_input.changes import (
 )
 from tests.bad_input.good import INSPECT_DATASET, INSPECT_TABLE, PLAN, PLAN_PROFILED
 from tests.bad_input.worker import Worker, assert_refused
-from tests.examples.tokenized import with_header
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.planner.cost.table.profile_file import read_table
@@ -47,10 +46,6 @@ def _gigabyte() -> bytes:
     return zlib.compress(bytes(1 << 30), 9)
 
 
-def headed(**changes: object) -> Change:
-    return lambda path: with_header(path, **changes)
-
-
 WHOLE = "is not stored as one complete, uncompressed piece of this file"
 CHANGES: dict[str, tuple[Change, str]] = {
     **NO_FILES,
@@ -60,21 +55,8 @@ CHANGES: dict[str, tuple[Change, str]] = {
         with_attribute("format", np.bytes_(b"x")),
         "not a dataset|neither a dataset",
     ),
-    "a format that is no text": (
-        with_attribute("format", np.bytes_(b"\xff\x1b[2J")),
-        "not a dataset|neither a dataset",
-    ),
-    "another version": (with_attribute("schema_version", 99), "schema version 99"),
-    "an older version": (with_attribute("schema_version", 3), "reads 5; make it again"),
-    "a header of numbers": (replaced("header", 7), r"'header' has shape \(\) and type int64"),
-    "a header that is no JSON": (replaced("header", np.bytes_(b"\xff")), "damaged dataset: header"),
-    "no vocab_size": (headed(vocab_size=...), "damaged dataset: .*vocab_size"),
-    "vocab_size of many digits": (headed(vocab_size=10**400), "damaged dataset: "),
-    "eos_id beyond the vocabulary": (headed(eos_id=50), "damaged dataset: .*eos_id"),
-    "start_id beyond the vocabulary": (headed(start_id=500), "start_id is 500, but vocab_size"),
-    "turn_end_ids beyond the vocabulary": (headed(turn_end_ids=[500]), r"turn_end_ids is \(500,\)"),
-    "turn_end_ids of text": (headed(turn_end_ids="end"), "header.turn_end_ids: .*'end'"),
-    "a tokenizer of a number": (headed(tokenizer_name=2**60), "damaged dataset: "),
+    "an older version": (with_attribute("schema_version", 3), "reads 6; make it again"),
+    "a header of numbers": (replaced("header", 7), "'header' is not as it was written"),
     "no inputs": (deleted("inputs"), "'inputs/.*' is missing"),
     "no tasks": (deleted("task_ids"), "'task_ids' is missing"),
     "a group for a dataset": (
@@ -82,22 +64,12 @@ CHANGES: dict[str, tuple[Change, str]] = {
         "'crcs' is a group, not an array",
     ),
     "tokens of floats": (replaced("inputs/tokens", np.ones(4)), "'inputs/tokens' has .*float64"),
-    "offsets that wrap around": (
-        replaced("inputs/offsets", np.array([0, 2**63 - 1, -(2**63), *[5] * 10])),
-        "must start at 0 and never decrease",
-    ),
     "terabytes of tasks": (huge("task_ids", "i4"), f"'task_ids' {WHOLE}"),
-    "compressed zeros": (
-        replaced("crcs", np.zeros(1 << 22, np.uint32), compression=9),
-        f"'crcs' {WHOLE}",
-    ),
     "a chunk that unfolds to a gigabyte": (a_bomb, f"'crcs' {WHOLE}"),
-    "text of variable length": (replaced("header", "{}"), "'header' has shape"),
     "tokens from a pipe": (
         beside_a_pipe(linked("inputs/tokens", h5py.ExternalLink("pipe.h5", "/x"))),
         "'inputs/tokens' is a link",
     ),
-    "a soft link to nothing": (linked("crcs", h5py.SoftLink("/none")), "'crcs' is "),
     "a soft link to itself": (linked("crcs", h5py.SoftLink("/crcs")), "'crcs' is "),
     "data in another file": (
         in_hdf5(
@@ -167,15 +139,10 @@ DAMAGED: dict[str, tuple[Change, str]] = {
     **NO_FILES,
     "empty": (be(""), "not a (complete HDF5 file|cost table)"),
     "one number is another": (cell(3.25), "not those that were written: their checksum is"),
-    "another size of weights": (with_attribute("parameter_bytes", 1.0, LAYER), "their checksum is"),
     "another checksum": (with_attribute("checksum", "0" * 16), "checksum is .*, not '0000"),
     "another version": (with_attribute("schema_version", 99), "version 99"),
     "versions": (with_attribute("schema_version", [1, 1]), "version .1 1."),
-    "no element_bytes": (with_attribute("element_bytes", None), "no 'element_bytes'"),
     "element_bytes of NaN": (with_attribute("element_bytes", np.nan), "element_bytes|NaN"),
-    "element_bytes of many": (with_attribute("element_bytes", [4, 4]), "damaged cost table"),
-    "state_factor below 0": (with_attribute("state_factor", -1.0), "state_factor"),
-    "state_factor of NaN": (with_attribute("state_factor", np.nan), "state_factor"),
     "no model": (deleted("model"), "'model' is missing"),
     "no update": (deleted("update"), "'update' is missing"),
     "time of an update below 0": (
@@ -188,20 +155,10 @@ DAMAGED: dict[str, tuple[Change, str]] = {
         "colour",
     ),
     "no layers": (deleted("layers"), "'layers' is missing"),
-    "a dataset among layers": (
-        in_hdf5(lambda file: file["layers"].create_dataset("x", data=[1.0])),
-        "damaged cost table",
-    ),
     "no rows": (deleted(f"{LAYER}/rows"), "rows"),
-    "no parameter_bytes": (with_attribute("parameter_bytes", None, LAYER), "parameter_bytes"),
-    "parameter_bytes below 0": (with_attribute("parameter_bytes", -1.0, LAYER), "parameter_bytes"),
     "times in words": (replaced(FORWARD, np.full(SHAPE, b"x")), "forward_ms"),
-    "times of integers": (replaced(FORWARD, np.ones((4, 4), int)), "forward_ms"),
     "times of another shape": (replaced(FORWARD, np.ones((3, 4))), r"forward_ms.*\(3, 4\)"),
-    "times of complex numbers": (replaced(FORWARD, np.ones(SHAPE, complex)), "forward_ms"),
     "a time below 0": (cell(-1.0), "forward_ms.* -1"),
-    "an infinite time": (cell(np.inf), "forward_ms.* inf"),
-    "memory below 0": (cell(-5.0, "stored_bytes"), "stored_bytes.* -5"),
     "a time that is missing alone": (cell(np.nan, "backward_ms"), "backward_ms"),
     "a layer that was not measured at all": (
         in_hdf5(
@@ -214,51 +171,15 @@ DAMAGED: dict[str, tuple[Change, str]] = {
         "layer",
     ),
     "rows that fall": (everywhere("rows", lambda rows: rows[:][::-1]), "rows"),
-    "rows of 0": (everywhere("rows", lambda rows: rows[:] - 1), "rows"),
-    "rows of NaN": (everywhere("rows", lambda rows: rows[:] * np.nan), "rows"),
-    "no rows at all": (everywhere("rows", lambda rows: rows[:0]), "rows"),
-    "rows beyond all integers": (
-        everywhere("rows", lambda rows: rows[:].astype(np.uint64) + np.uint64(2**63)),
-        "rows",
-    ),
     "fewer lengths than times": (everywhere("row_tokens", lambda tokens: tokens[:2]), "forward_ms"),
-    "a degree in words": (with_attribute("tensor_parallel", "one", LAYER), "tensor_parallel"),
-    "terabytes of times": (huge(FORWARD, "f8", (1 << 20, 1 << 20)), "forward_ms"),
     "terabytes of rows": (huge(f"{LAYER}/rows", "i8"), "rows"),
-    "compressed zeros": (
-        replaced(FORWARD, np.zeros((1 << 11, 1 << 12)), compression=9),
-        f"forward_ms' {WHOLE}",
-    ),
-    "an optional quantity behind a link": (
-        in_hdf5(lambda f: f[LAYER].__setitem__("weight_ms", h5py.ExternalLink("x.h5", "/"))),
-        "weight_ms' is a link",
-    ),
     "layers behind a soft link": (moved_behind("layers", h5py.SoftLink("/elsewhere")), "is a link"),
-    "a layer of another file": (
-        lambda path: [
-            path.with_name("other.h5").write_bytes(path.read_bytes()),
-            linked(LAYER, h5py.ExternalLink("other.h5", LAYER))(path),
-        ],
-        "'layer' is a link",
-    ),
-    "a layer from a pipe": (
-        beside_a_pipe(linked(LAYER, h5py.ExternalLink("pipe.h5", "/x"))),
-        "'layer' is a link",
-    ),
-    "a soft link to nothing": (linked(FORWARD, h5py.SoftLink("/none")), "forward_ms"),
-    "a soft link to itself": (linked(FORWARD, h5py.SoftLink(f"/{FORWARD}")), "forward_ms"),
-    "an external link for the model": (
-        linked("model", h5py.ExternalLink("/dev/zero", "/x")),
-        "model",
-    ),
 }
 OTHERS: dict[str, tuple[Change, str]] = {
     "another hidden size": (
         with_attribute("hidden_size", 16, "model"),
         "another model: hidden_size is 16 there and 8",
     ),
-    "no hidden size": (with_attribute("hidden_size", None, "model"), "hidden_size is None there"),
-    "another family": (with_attribute("family", "t5", "model"), "family is t5 there"),
     "a family that is no text": (
         with_attribute("family", np.bytes_(b"\xff\x1b"), "model"),
         "attribute 'family' is not UTF-8",
@@ -279,7 +200,6 @@ OTHERS: dict[str, tuple[Change, str]] = {
         "is a dynapipe-hpc dataset, not a cost table",
     ),
     "no format": (with_attribute("format", None), "not a cost table"),
-    "a format of a number": (with_attribute("format", 7), "not a cost table"),
     "a format that is no text": (
         with_attribute("format", np.bytes_(b"\xff\x1b[2J")),
         "attribute 'format' is not UTF-8",

@@ -10,7 +10,6 @@ from tests.bad_input.changes import (
     be,
     be_a_folder,
     be_a_link,
-    be_a_link_to_itself,
     be_missing,
 )
 from tests.bad_input.good import LINE, PREPROCESS
@@ -20,29 +19,17 @@ GOOD = LINE.encode()
 # The second line of in.jsonl, and what the message has to say of it.
 LINES: dict[str, tuple[bytes, str]] = {
     "no JSON": (b"nonsense", "not JSON"),
-    "cut in a string": (b'{"inputs": "a', "not JSON"),
     "two objects": (
         b'{"inputs": "a", "targets": "b"} {"inputs": "a", "targets": "b"}',
         "Extra data",
     ),
-    "single quotes": (b"{'inputs': 'a', 'targets': 'b'}", "not JSON"),
-    "a control character in a string": (b'{"inputs": "a\tb", "targets": "b"}', "not JSON"),
-    "a NUL byte": (b'{"inputs": "a\x00", "targets": "b"}', "not JSON"),
-    "an escape sequence of a terminal": (b"\x1b[2J\x1b]0;x\x07", "not JSON"),
     "a list": (b'["a", "b"]', "not a JSON object but a list"),
-    "a string": (b'"a"', "not a JSON object but a string"),
-    "null": (b"null", "not a JSON object but null"),
-    "no fields": (b"{}", "'inputs' is missing .found no fields"),
     "no inputs": (b'{"targets": "b"}', "'inputs' is missing .found 'targets'"),
-    "no targets": (b'{"inputs": "a"}', "'targets' is missing .found 'inputs'"),
     "fields of other names": (
         b'{"question": "a", "answer": "b"}',
         "name the fields of the input and the target: --inputs-field NAME --targets-field NAME; "
         "preference pairs have 'chosen' and",
     ),
-    "empty targets": (b'{"inputs": "a", "targets": ""}', "'targets' is empty, so there is nothing"),
-    "inputs of a number": (b'{"inputs": 1, "targets": "b"}', "'inputs' is a number"),
-    "targets of true": (b'{"inputs": "a", "targets": true}', "'targets' is true or false"),
     "a task of a number": (b'{"inputs": "a", "targets": "b", "task": 7}', "'task' is a number"),
     "a zero character in a task": (
         b'{"inputs": "a", "targets": "b", "task": "a\\u0000"}',
@@ -57,13 +44,9 @@ LINES: dict[str, tuple[bytes, str]] = {
         b"{" + b",".join(b'"k%d": 1' % i for i in range(5000)) + b"}",
         r"'inputs' is missing .found 'k0', .* more",
     ),
-    "a long key": (b'{"' + b"k" * 10**6 + b'": 1}', "'inputs' is missing .found 'kkk"),
     "Latin-1": (b'{"inputs": "caf\xe9", "targets": "b"}', "not UTF-8 at byte 16"),
-    "a surrogate in UTF-8": (b'{"inputs": "\xed\xa0\x80", "targets": "b"}', "not UTF-8"),
-    "UTF-16": ('{"inputs": "a", "targets": "b"}'.encode("utf-16-le"), "not (UTF-8|JSON)"),
     "compressed": (b"\x1f\x8b\x08\x00\x00\x00\x00\x00", "not UTF-8"),
     "a deep list": (b"[" * 200_000, "not JSON"),
-    "a long number": (b"1" * 100_000, "not JSON|not a JSON object"),
     "a line beyond the limit": (
         b'{"inputs": "' + b"a" * (17 << 20) + b'", "targets": "b"}',
         "longer than 16,777,216 bytes",
@@ -82,18 +65,14 @@ FILES: dict[str, tuple[Change, str]] = {
     "empty": (be(""), "in.jsonl: no sample to write"),
     "missing": (be_missing, "in.jsonl: cannot be read: No such file"),
     "a folder": (be_a_folder, "in.jsonl: .*(is a folder|Is a directory)"),
-    "a link to itself": (be_a_link_to_itself, "in.jsonl: "),
     "a link to nothing": (be_a_link("nothing"), "in.jsonl: cannot be read: No such file"),
     "a mark in between": (be(GOOD + b"\xef\xbb\xbf" + GOOD), "in.jsonl:2: not JSON"),
-    "blank": (be(b"\n  \r\n\t"), "in.jsonl: no sample to write"),
     "UTF-16": (be(LINE.encode("utf-16")), "in.jsonl:1: the file is UTF-16"),
     "an indented object": (
         be('{\n  "inputs": "a",\n  "targets": "b"\n}\n'),
         "in.jsonl:1: the file begins a JSON object on several",
     ),
     "an end in the middle": (be((3 * GOOD)[:-20]), "in.jsonl:3: not JSON"),
-    "lines of old Macs": (be((3 * GOOD).replace(b"\n", b"\r")), "in.jsonl:1: not JSON"),
-    "all bad": (be("nonsense\n" * 10), "in.jsonl:1: not JSON"),
     "HDF5": (
         lambda path: path.write_bytes((path.parent / "data.h5").read_bytes()),
         "in.jsonl:1: the file is an HDF5 file",

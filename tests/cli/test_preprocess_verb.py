@@ -1,6 +1,5 @@
 """`dynapipe-hpc demo-corpus`, `preprocess` and `inspect` as they are called."""
 
-import json
 import os
 import signal
 import subprocess
@@ -49,18 +48,6 @@ def test_a_demo_corpus_becomes_a_dataset(tmp_path: Path) -> None:
     shown = call("inspect", dataset)
     assert "samples    50 of " in shown.stdout
     assert (shown.returncode, shown.stderr) == (0, "")
-
-
-def test_a_tokenizer_leaves_the_files_behind_it_alone(tmp_path: Path) -> None:
-    tokenizer, source = tmp_path / "t.json", tmp_path / "a.jsonl"
-    model = {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "</s>": 3}, "merges": ["a b"]}
-    tokenizer.write_text(json.dumps({"version": "1.0", "model": model}))
-    source.write_text('{"inputs": "ab", "targets": "b"}\n')
-    written = call(
-        "preprocess", "--tokenizer", tokenizer, source, tmp_path / "x.h5", "--workers", "1"
-    )
-    assert (written.returncode, written.stderr) == (0, "")
-    assert "1 samples, 3 tokens of t.json" in written.stdout
 
 
 def test_progress_starts_no_thread_that_would_take_signals() -> None:

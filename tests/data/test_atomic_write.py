@@ -1,8 +1,6 @@
 """Files that appear whole or not at all."""
 
 import os
-import platform
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,17 +32,6 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_link_under_the_name_of_the_file_beside_is_not_followed(tmp_path: Path) -> None:
-    victim = tmp_path / "victim"
-    victim.write_text("precious")
-    # The name that once was given to the file beside, which anybody could foresee.
-    (tmp_path / f".x.{platform.node()}.{os.getpid()}.partial").symlink_to(victim)
-    with atomic_write(tmp_path / "x") as beside:
-        beside.write_text("new")
-    assert victim.read_text() == "precious"
-    assert (tmp_path / "x").read_text() == "new"
-
-
 def test_a_link_in_the_place_of_the_file_beside_is_not_followed(tmp_path: Path) -> None:
     victim, folder = tmp_path / "victim", tmp_path / "folder"
     victim.write_text("precious")
@@ -55,20 +42,6 @@ def test_a_link_in_the_place_of_the_file_beside_is_not_followed(tmp_path: Path) 
         partial.symlink_to(victim)
         beside.write_text("new")
     assert victim.read_text() == "precious"
-
-
-def test_nothing_is_removed_for_its_name(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
-        pass
-    host = platform.node()
-    live = tmp_path / f".x.{host}.{ended.pid}.partial"  # of a container of the same name
-    live.touch()
-    (tmp_path / f".x.{host}.{'9' * 60}.partial").touch()
-    (tmp_path / f".x.{host}.{ended.pid + 1}.partial").mkdir()
-    before = set(tmp_path.iterdir())
-    with atomic_write(tmp_path / "x") as beside:
-        beside.write_text("new")
-    assert set(tmp_path.iterdir()) == {*before, tmp_path / "x"}
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ def tokenized(
 ) -> TokenizedLines:
     """Samples of records, as bytes."""
     if isinstance(template, str):
-        template = ChatTemplate("t", template)
+        template = ChatTemplate("t", {"default": template})
     recipe = Recipe(Tokenizer(start_id=None), record_format, template=template, turns=turns)
     lines = [json.dumps(record).encode() for record in records]
     return tokenize_lines(Lines(Path("in.jsonl"), 7, lines), recipe)

@@ -1,6 +1,7 @@
 """A small dataset, for whoever needs one; and its parts, to look at or to spoil."""
 
 import json
+import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -67,12 +68,12 @@ def header_in(path: Path) -> dict[str, Any]:
 
 
 def with_header(path: Path, **changes: object) -> Path:
-    """Another header; what is ... is removed."""
-    values = {**header_in(path), **changes}
-    content = {name: value for name, value in values.items() if value is not ...}
+    """Another header, as it was written."""
+    content = {**header_in(path), **changes}
     with h5py.File(path, "a") as file:
         del file["header"]
-        file["header"] = np.bytes_(json.dumps(content).encode())
+        file["header"] = np.bytes_(new := json.dumps(content).encode())
+        file.attrs["header_crc"] = zlib.crc32(new)
     return path
 
 

@@ -28,7 +28,7 @@ EMBEDDING_ROWS = 300
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     """A folder with sizes of a GPT-2 and a tokenizer of three tokens."""
-    folder = write_tokenizer(tmp_path / "model", "WordLevel")
+    folder = write_tokenizer(tmp_path / "model")
     sizes = {"n_layer": 4, "n_embd": 24, "n_head": 3, "n_positions": 80}
     config = {"model_type": "gpt2", "vocab_size": EMBEDDING_ROWS, **sizes}
     (folder / "config.json").write_text(json.dumps(config))
@@ -89,9 +89,17 @@ def test_a_token_that_another_file_of_the_folder_adds_changes_nothing(model: Pat
 
 
 def test_a_token_more_makes_another_vocabulary(model: Path) -> None:
-    other = write_tokenizer(model.parent / "other", "WordLevel", "<|im_start|>")
+    other = write_tokenizer(model.parent / "other", "<|im_start|>")
     dataset = preprocessed(model.parent, "--tokenizer", str(other))
     with pytest.raises(InputError, match=OTHERS):
+        opens(config_for(model, dataset))
+
+
+def test_other_files_of_the_same_tokens_are_no_other_tokenizer(model: Path) -> None:
+    dataset = preprocessed(model.parent, "--tokenizer", str(model / "tokenizer.json"))
+    assert opens(config_for(model, dataset))
+    (model / "tokenizer_config.json").write_text("{")
+    with pytest.raises(InputError, match=r"not a tokenizer file.*set data.check_tokenizer to fal"):
         opens(config_for(model, dataset))
 
 

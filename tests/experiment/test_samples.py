@@ -69,7 +69,7 @@ def test_tokens_and_tasks_of_a_sample_are_those_of_its_dataset(tmp_path: Path) -
     lengths = [*LENGTHS["short"], *LENGTHS["long"]]
     for sample in files.sampler.iteration(0):
         name = "short" if sample.sample_id < len(LENGTHS["short"]) else "long"
-        task = files.dataset.task_names[sample.task_id]
+        task = files.dataset.header.task_names[sample.task_id]
         assert task == f"{name}/task {lengths[sample.sample_id] % 2}"
         sides = files.dataset.read(sample)[:2]
         assert [len(side) for side in sides] == [lengths[sample.sample_id] - 2, 2]

@@ -168,7 +168,7 @@ def test_a_loss_is_the_mean_over_trained_tokens(
             trained = trained_tokens_of(dataset, config, predicts_inputs=not is_t5)
             reader = reader_of(dataset, config)
             loader = TokenLoader(
-                reader, dataset.start_id or 0, weighting, model.collate, trained=trained
+                reader, dataset.header.start_id or 0, weighting, model.collate, trained=trained
             )
             loader.start_iteration(samples)
             batches, rows = microbatches(samples, layout, is_t5=is_t5)

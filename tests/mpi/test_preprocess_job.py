@@ -117,7 +117,7 @@ def test_the_dataset_is_that_of_one_process(folder: Path, round_bytes: int) -> N
     if RANK == 0:
         assert made == totals
     with DatasetFile(folder / "x.h5") as ours, DatasetFile(folder / "alone.h5") as whole:
-        assert ours.task_names == whole.task_names
+        assert ours.header.task_names == whole.header.task_names
         assert ours.task_ids.tolist() == whole.task_ids.tolist()
         assert ours.header.sources == whole.header.sources
         one, other = (each.read(Sample(51, 3, 2)).inputs.tolist() for each in (ours, whole))
@@ -134,7 +134,7 @@ def test_ranks_with_several_workers_each_keep_the_order(folder: Path) -> None:
 
 def test_ranks_render_conversations_plain_and_compressed(folder: Path, round_bytes: int) -> None:
     source = "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"
-    template = ChatTemplate("t", source)
+    template = ChatTemplate("t", {"default": source})
     recipe = Recipe(Tokenizer(start_id=None), RecordFormat.MESSAGES, template=template)
     chat = {"messages": [{"role": "assistant", "content": "a b"}, {"role": "user", "content": "c"}]}
     plain, packed = folder / "a.jsonl", folder / "b.jsonl.gz"
@@ -146,7 +146,7 @@ def test_ranks_render_conversations_plain_and_compressed(folder: Path, round_byt
     _, samples = alone([plain, packed], folder / "alone.h5", recipe)
     assert verify_dataset(folder / "x.h5") == samples
     with DatasetFile(folder / "x.h5") as dataset:
-        assert dataset.start_id is None
+        assert dataset.header.start_id is None
         assert dataset.spans.of_sample(dataset.n_samples - 1) == [(0, 3), (3, 4)]
 
 
@@ -191,10 +191,10 @@ def test_a_missing_source_ends_all_before_any_work(
 class FailingTokenizer(Tokenizer):
     """Fails on one rank only."""
 
-    def encode_marked(self, *texts: Any, **options: Any) -> list[Marked]:
+    def encode(self, *text: Any, **options: Any) -> Marked:
         if RANK == LAST:
             raise RunError(f"rank {RANK} has lost a worker")
-        return Tokenizer().encode_marked(*texts, **options)
+        return Tokenizer().encode(*text, **options)
 
 
 @pytest.mark.usefixtures("round_bytes")

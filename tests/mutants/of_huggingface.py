@@ -94,5 +94,5 @@ HUGGINGFACE = (
     *of("data/text/chat_template.py", "tests/training/test_generate.py",
         ("until(1, asks=True)", "until(1)", "the assistant is not asked to answer")),
     *of("data/text/recipe.py", "tests/training/test_generate.py",
-        ("return «recipe.→»tokenizer, list(tokens)", "a start token before that of the template")),
+        ("return «recipe.→»tokenizer, list(recipe", "a start token before that of the template")),
 )  # fmt: skip

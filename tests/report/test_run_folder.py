@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples.example_runs import example_plans, example_traces, record, write_run
 
-from dynapipe_hpc.data.dataset.mixture import Mixture
+from dynapipe_hpc.data.dataset.mixture import Mixture, MixturePart
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.report.comparison import compare
 from dynapipe_hpc.report.html import write_page
@@ -264,11 +264,7 @@ def test_perplexity_is_of_all_tokens() -> None:
 
 
 MIXTURE = Mixture(
-    names=("chat", "<code>"),
-    n_samples=(20, 10),
-    n_tokens=(200, 300),
-    rates=(0.75, 0.25),
-    epochs=(None, 2),
+    (MixturePart("chat", 20, 200, 0.75, None), MixturePart("<code>", 10, 300, 0.25, 2))
 )
 
 
@@ -301,8 +297,11 @@ def test_the_report_counts_epochs_of_the_samples_that_were_drawn(tmp_path: Path)
     [
         ("{", "content: Invalid JSON"),
         ("[]", "content: Input should be an object"),
-        ('{"names": 7}', "names: Input should be"),
-        (json.dumps({"names": ["x"], "rates": [1.0]}), "n_samples: Field required"),
+        ('{"parts": []}', "parts: Tuple should have at least 1 item"),
+        (
+            '{"parts": [{"name": "x", "n_samples": 0}]}',
+            "parts.0.n_samples: Input should be greater",
+        ),
     ],
 )
 def test_a_damaged_file_is_named(tmp_path: Path, damage: str, told: str) -> None:

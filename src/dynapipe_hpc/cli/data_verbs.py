@@ -128,9 +128,8 @@ def _load_recipe(arguments: argparse.Namespace) -> "Recipe":
         record_format = format_of_sources(arguments.sources, fields)
     if fields != PairFields() and record_format not in (RecordFormat.PAIRS, RecordFormat.MESSAGES):
         raise InputError(f"--inputs-field and --targets-field: {record_format} has its own fields")
-    files = read_tokenizer(arguments.tokenizer)
     tokenizer = load_tokenizer(
-        files,
+        read_tokenizer(arguments.tokenizer),
         arguments.eos,
         start_token=arguments.start,
         input_end_token=arguments.inputs_end,
@@ -138,7 +137,6 @@ def _load_recipe(arguments: argparse.Namespace) -> "Recipe":
     )
     return recipe_of(
         tokenizer,
-        files,
         record_format,
         fields=fields,
         template=arguments.template,
@@ -153,7 +151,7 @@ def _tell(
     elapsed_s = time.perf_counter() - start_s
     say(
         f"{output}: {totals.n_samples:,} samples, {totals.n_tokens:,} tokens of "
-        f"{tokenizer.name} in {elapsed_s:.1f} s ({totals.n_tokens / elapsed_s:,.0f} tokens/s)"
+        f"{tokenizer.files.name} in {elapsed_s:.1f} s ({totals.n_tokens / elapsed_s:,.0f} tokens/s)"
     )
     if totals.n_samples > totals.n_records:
         say(
@@ -220,7 +218,7 @@ def inspect(arguments: argparse.Namespace) -> int:
         from dynapipe_hpc.data.text.show_dataset import show_samples
         from dynapipe_hpc.data.text.tokenizer_files import read_tokenizer
 
-        tokenizer = read_tokenizer(arguments.tokenizer)
+        tokenizer = read_tokenizer(arguments.tokenizer) if arguments.tokenizer else None
         print(f"\n{show_samples(arguments.file, arguments.show, tokenizer)}")
     if arguments.verify:
         print(f"\nverified, {verified or f'sha256 of the samples {verify_dataset(path)}'}")

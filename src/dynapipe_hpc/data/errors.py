@@ -1,8 +1,11 @@
 """The two kinds of error that users see without a traceback, and functions that print them."""
 
 import sys
+from collections.abc import Collection
+from itertools import islice
 
 MAX_MESSAGE_CHARACTERS = 1600
+MAX_NAMES = 8
 _MAX_VALUE = 120
 _CUT = " [...] "
 
@@ -44,6 +47,13 @@ def quoted(value: object) -> str:
         return "a number of hundreds of digits"  # Python refuses to write thousands of them
     shown = repr(value)
     return shown if len(shown) <= _MAX_VALUE else f"{shown[:_MAX_VALUE]}{_CUT}"
+
+
+def listed(names: Collection[object]) -> str:
+    """Names or numbers for an error message, at most `MAX_NAMES` of them."""
+    shown = ", ".join(map(quoted, islice(names, MAX_NAMES)))
+    more = len(names) - MAX_NAMES
+    return f"{shown}, {more} more" if more > 0 else shown or "no fields"
 
 
 def print_error(message: str) -> None:

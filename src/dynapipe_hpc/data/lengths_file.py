@@ -83,17 +83,12 @@ _WORDS = 13  # random words per sample: one for its kind, six each for input and
 
 
 class TaskKind(NamedTuple):
-    """A kind of task, whose lengths are distributed log-normally.
-
-    `share`: Number of its samples in 1,000 samples. `input_median`, `target_median`: Median number
-    of tokens of inputs, and of targets. `input_octaves`, `target_octaves`: Standard deviations of
-    the base-2 logarithms of these numbers.
-    """
+    """A kind of task, whose lengths are distributed log-normally."""
 
     name: str
-    share: int
-    input_median: float
-    input_octaves: float
+    share: int  # number of its samples in 1,000 samples
+    input_median: float  # median number of tokens of inputs
+    input_octaves: float  # standard deviation of the base-2 logarithm of that number
     target_median: float
     target_octaves: float
 
@@ -130,9 +125,8 @@ class MultitaskLengths(NamedTuple):
 def draw_lengths(n_samples: int, seed: int) -> MultitaskLengths:
     """Draws the lengths of samples; a larger `n_samples` begins with the same lengths.
 
-    The same arguments give the same lengths on every machine, as all operations have a rounding
-    that IEEE 754 defines: it uses neither the machine's logarithms and exponentials, nor NumPy's
-    distributions, which change between versions.
+    The same arguments give the same lengths on every machine: NumPy's distributions, which change
+    between versions, are not used, and the last bits of powers of two are rounded away.
 
     `seed`: Seed, from 0 on.
     """
@@ -150,7 +144,8 @@ def draw_lengths(n_samples: int, seed: int) -> MultitaskLengths:
 
 
 def _lengths(medians: Numbers, octaves: Numbers, words: npt.NDArray[np.uint64]) -> Tokens:
-    lengths = medians * _power_of_two(octaves * _about_normal(words))
+    exponents = np.floor(np.ldexp(octaves * _about_normal(words), _FRACTION_BITS))
+    lengths = medians * np.exp2(np.ldexp(exponents, -_FRACTION_BITS))
     return np.clip(np.rint(lengths), 1, LONGEST).astype(np.int64)
 
 
@@ -160,14 +155,3 @@ def _about_normal(words: npt.NDArray[np.uint64]) -> Numbers:
     sums = (low + high).sum(axis=1)
     normal: Numbers = np.ldexp(sums.astype(np.float64), -32) - 6
     return normal
-
-
-def _power_of_two(exponents: Numbers) -> Numbers:
-    """2 ** exponents: bit by bit, the fraction's binary digits choose among roots of 2."""
-    fixed = np.floor(np.ldexp(exponents, _FRACTION_BITS)).astype(np.int64)
-    powers: Numbers = np.ldexp(1.0, fixed >> _FRACTION_BITS)
-    root = np.float64(2)
-    for bit in reversed(range(_FRACTION_BITS)):
-        root = np.sqrt(root)
-        powers = np.where(fixed >> bit & 1, powers * root, powers)
-    return powers

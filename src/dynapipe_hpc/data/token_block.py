@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import chain
-from struct import Struct
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -18,8 +17,6 @@ TokenArray = npt.NDArray[np.unsignedinteger]
 NO_TOKENS: TokenArray = np.empty(0, np.uint16)
 PARTS = ("inputs", "targets", "rejected")
 """Parts of a sample; only preference pairs have rejected answers."""
-_LENGTHS = Struct(f"<{len(PARTS)}i")
-"""Number of tokens of each part of a sample, in the bytes that its checksum covers."""
 
 
 class SampleTokens(NamedTuple):
@@ -32,30 +29,18 @@ class SampleTokens(NamedTuple):
 
 
 class TokenizedSample(NamedTuple):
-    """Tokens of a sample, and its task; in a conversation, the target begins with the last turn.
-
-    `rejected`: The rejected answer of a preference pair, whose target is the chosen one.
-    """
+    """Tokens of a sample, and its task; in a conversation, the target begins with the last turn."""
 
     inputs: Sequence[int]
     targets: Sequence[int]
     task: str
     spans: Sequence[Span] = ()  # spans of trained tokens; empty if the target is trained
-    rejected: Sequence[int] = ()
+    rejected: Sequence[int] = ()  # the rejected answer of a preference pair
 
 
 def token_type(vocab_size: int) -> np.dtype[np.unsignedinteger]:
     """The smallest unsigned type (uint16 or uint32) that holds every token id."""
     return np.dtype("<u2" if vocab_size <= 2**16 else "<u4")
-
-
-def crc_of(n_tokens: Sequence[int], spans: bytes, task: bytes, tokens: bytes) -> int:
-    """CRC-32 of a sample: of its lengths and spans (int32), its task (UTF-8) and all its tokens.
-
-    `n_tokens`: Number of tokens of each of its parts; 0 for absent parts.
-    """
-    lengths = _LENGTHS.pack(*n_tokens, *[0] * (len(PARTS) - len(n_tokens)))
-    return zlib.crc32(tokens, zlib.crc32(task, zlib.crc32(spans, zlib.crc32(lengths))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +55,8 @@ class TokenBlock:
     lengths: npt.NDArray[np.int32]
     tasks: tuple[str, ...]
     spans: Spans
-    crcs: npt.NDArray[np.uint32]  # `crc_of` every sample, uint32, shape (n_samples,)
+    crcs: npt.NDArray[np.uint32]  # CRC-32 of the tokens of every sample, shape (n_samples,)
     turn_end_ids: AbstractSet[int]
-
-    @property
-    def n_tokens(self) -> int:
-        """Number of tokens of all parts."""
-        return sum(map(len, self.tokens))
 
     @classmethod
     def from_samples(
@@ -95,30 +75,19 @@ class TokenBlock:
         tokens: tuple[TokenArray, ...] = tuple(
             np.fromiter(chain.from_iterable(part), dtype) for part in parts
         )
-        # HDF5 has no text that is not UTF-8.
-        tasks = [sample.task.encode(errors="backslashreplace") for sample in samples]
-        of_samples = Spans.from_samples([sample.spans for sample in samples])
-        crcs = _crcs(lengths, of_samples, tasks, tokens)
         return cls(
             tokens,
             lengths,
-            tuple(task.decode() for task in tasks),
-            of_samples,
-            np.fromiter(crcs, np.uint32),
+            tuple(sample.task for sample in samples),
+            Spans.from_samples([sample.spans for sample in samples]),
+            np.fromiter(_crcs(lengths, tokens), np.uint32),
             turn_end_ids,
         )
 
 
-def _crcs(
-    lengths: npt.NDArray[np.int32],
-    spans: Spans,
-    tasks: Sequence[bytes],
-    tokens: Sequence[TokenArray],
-) -> Iterator[int]:
-    """`crc_of` every sample."""
+def _crcs(lengths: npt.NDArray[np.int32], tokens: Sequence[TokenArray]) -> Iterator[int]:
+    """CRC-32 of all tokens of every sample."""
     ends = np.cumsum(lengths, axis=0, dtype=np.int64)
-    for i, (task, of_parts) in enumerate(zip(tasks, lengths.tolist(), strict=True)):
-        bounds = spans.bounds[spans.offsets[i] : spans.offsets[i + 1]].tobytes()
-        parts = zip(tokens, of_parts, ends[i].tolist(), strict=True)
-        content = b"".join(part[end - n : end].tobytes() for part, n, end in parts)
-        yield crc_of(of_parts, bounds, task, content)
+    for of_parts, parts_end in zip(lengths.tolist(), ends.tolist(), strict=True):
+        parts = zip(tokens, of_parts, parts_end, strict=True)
+        yield zlib.crc32(b"".join(part[end - n : end].tobytes() for part, n, end in parts))

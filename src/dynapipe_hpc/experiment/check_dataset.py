@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dynapipe_hpc.data.dataset.dataset_header import DatasetHeader
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.text.vocabulary import (
-    BYTES_SHA256,
-    FolderVocabulary,
-    read_vocabulary,
-    vocabulary_sha256,
-)
+from dynapipe_hpc.data.text.vocabulary import BYTES_SHA256, folder_sha256
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.load import more_rows
 from dynapipe_hpc.training.huggingface.origin import Origin
 
 if TYPE_CHECKING:  # HDF5, which plans of lengths do without
+    from pathlib import Path
+
     from dynapipe_hpc.data.dataset.dataset_file import Dataset
+    from dynapipe_hpc.data.dataset.dataset_header import DatasetHeader
 
 
 def check_dataset(config: ExperimentConfig, origin: Origin | None, dataset: Dataset) -> None:
@@ -28,7 +25,7 @@ def check_dataset(config: ExperimentConfig, origin: Origin | None, dataset: Data
     # The tokenizer first: a different number of tokens may only follow from a different tokenizer.
     if config.data.check_tokenizer and origin:
         _check_tokenizer(origin, dataset)
-    n_tokens, n_rows = dataset.vocab_size, config.model.vocab_size
+    n_tokens, n_rows = dataset.header.vocab_size, config.model.vocab_size
     if n_tokens > n_rows:
         its_tokenizer = f"{config.data.paths[0]}: its tokenizer has {n_tokens} tokens"
         if config.model.init_from is None:
@@ -42,7 +39,7 @@ def check_dataset(config: ExperimentConfig, origin: Origin | None, dataset: Data
             "has"
         )
     for file in dataset.files:
-        if file.start_id is None and config.model.has_target_rows:
+        if file.header.start_id is None and config.model.has_target_rows:
             raise InputError(
                 f"{file.path}: has no start token, but the decoder of a {config.model.family} "
                 "reads one before every target; make it again with dynapipe-hpc preprocess --start "
@@ -55,12 +52,12 @@ def check_pairs(config: ExperimentConfig, dataset: Dataset) -> None:
     """Refuses a dataset if the objective does not train its kind of samples."""
     objective, trains_pairs = config.training.objective, config.training.preference_loss is not None
     for file in dataset.files:
-        if file.has_pairs and not trains_pairs:
+        if file.header.has_pairs and not trains_pairs:
             raise InputError(
                 f'{file.path}: holds preference pairs, but training.objective is "{objective}"; '
                 'set it to "dpo", or make a dataset of the answers that are to be learned'
             )
-        if trains_pairs and not file.has_pairs:
+        if trains_pairs and not file.header.has_pairs:
             raise InputError(
                 f'{file.path}: holds no preference pairs, which training.objective = "{objective}" '
                 "compares; make a dataset of pairs with dynapipe-hpc preprocess"
@@ -68,24 +65,30 @@ def check_pairs(config: ExperimentConfig, dataset: Dataset) -> None:
 
 
 def _check_tokenizer(origin: Origin, dataset: Dataset) -> None:
-    if origin.small_files is None or (of_model := read_vocabulary(origin.small_files)) is None:
+    file, folder = dataset.files[0], origin.small_files  # all have the same tokenizer
+    if folder is None or (sha256 := folder_sha256(folder)) is None:
         return
-    for file in dataset.files:
-        if not _is_same(file.header, of_model):
-            raise InputError(
-                f"{file.path}: its tokens were made by {file.header.tokenizer_name} "
-                f"({file.header.vocab_size:,} tokens), not by the tokenizer of model.init_from = "
-                f"'{origin.folder}' ({of_model.name}), for which the same ids mean other "
-                "text; make it again with dynapipe-hpc preprocess --tokenizer "
-                f"{origin.small_files}, or, if the ids do mean the same, set data.check_tokenizer "
-                "to false"
-            )
+    if file.header.tokenizer_sha256 != sha256 and not _has_same_tokens(file.header, folder):
+        raise InputError(
+            f"{file.path}: its tokens were made by {file.header.tokenizer_name} "
+            f"({file.header.vocab_size:,} tokens), not by the tokenizer of model.init_from = "
+            f"'{origin.folder}', for which the same ids mean other text; make it again with "
+            f"dynapipe-hpc preprocess --tokenizer {folder}, or, if the ids do mean the same, set "
+            "data.check_tokenizer to false"
+        )
 
 
-def _is_same(header: DatasetHeader, of_model: FolderVocabulary) -> bool:
-    """Whether tokens are the same; if a vocabulary is unknown, whether they are not bytes."""
-    if header.tokenizer_sha256 == of_model.sha256:
-        return True
-    if not of_model.ids or not header.vocabulary_sha256:
-        return header.tokenizer_sha256 != BYTES_SHA256
-    return header.vocabulary_sha256 == vocabulary_sha256(of_model.ids)
+def _has_same_tokens(header: DatasetHeader, folder: Path) -> bool:
+    if header.tokenizer_sha256 == BYTES_SHA256:
+        return False
+    # Loads `transformers`, so only where files differ.
+    from dynapipe_hpc.data.text.tokenizer_files import read_tokenizer
+
+    try:
+        tokenizer = read_tokenizer(folder)
+    except InputError as error:
+        raise InputError(
+            f"{error}; if a dataset was made with the same tokenizer, set data.check_tokenizer to "
+            "false"
+        ) from None
+    return tokenizer.vocabulary_sha256 == header.vocabulary_sha256

@@ -207,12 +207,12 @@ def _recipe(wish: Finetune) -> Recipe:
         if not source.is_file():
             raise InputError(f"{source}: no such file; name files of chats or of other text")
     files = read_tokenizer(wish.model)
-    if record_format.needs_template and not (files and files.templates):
+    if record_format.needs_template and not files.templates:
         raise InputError(
             f"{wish.model}: has no chat template, which chats need; name a model that has one, or "
             "make a dataset with dynapipe-hpc preprocess --template FILE and name it"
         )
-    return recipe_of(load_tokenizer(files), files, record_format)
+    return recipe_of(load_tokenizer(files), record_format)
 
 
 @contextmanager

@@ -107,8 +107,9 @@ def generate(
     n_rows = origin.shape.vocab_size
     if (largest := max([*tokens, *(source or ())])) >= n_rows:
         raise InputError(
-            f"--prompt has token {largest} of the tokenizer {tokenizer.name}, but the embedding of "
-            f"{path} has {n_rows} rows; name the tokenizer that it was trained with: --tokenizer"
+            f"--prompt has token {largest} of the tokenizer {tokenizer.files.name}, but the "
+            f"embedding of {path} has {n_rows} rows; name the tokenizer that it was trained with: "
+            "--tokenizer"
         )
     longest = origin.shape.max_tokens
     if max(len(tokens), len(source or ())) > longest:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
 from tests.examples.tokenized import (
@@ -11,7 +10,6 @@ from tests.examples.tokenized import (
     Tokenized,
     TokenPair,
     sampler_of,
-    with_array,
     write_pairs,
     write_samples,
 )
@@ -20,7 +18,6 @@ from tests.jobs.tiny_experiment import tiny_experiment
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.data.config import DataConfig, LongSamples
 from dynapipe_hpc.data.dataset.dataset_file import (
-    DamagedSampleError,
     DatasetFile,
     JoinedDatasets,
     verify_dataset,
@@ -149,12 +146,6 @@ def test_a_plan_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert line in capsys.readouterr().out
 
 
-def config_of_pairs(max_tokens: int, choice: LongSamples = "cut_input") -> DataConfig:
-    return DataConfig(
-        dataset="x.h5", max_tokens=max_tokens, tokens_per_batch=1000, long_samples=choice
-    )
-
-
 def test_mixtures_read_both_answers(tmp_path: Path) -> None:
     write_pairs(tmp_path / "x.h5", [PAIRS[0], *PAIRS])
     with DatasetFile(tmp_path / "x.h5") as dataset:
@@ -163,25 +154,10 @@ def test_mixtures_read_both_answers(tmp_path: Path) -> None:
     verify_dataset(tmp_path / "x.h5")
     files = {"p": DatasetFile(tmp_path / "x.h5"), "q": DatasetFile(write_samples(tmp_path / "y"))}
     joined = JoinedDatasets(files)
-    assert joined.has_pairs
+    assert joined.header.has_pairs
     assert joined.rejected_lengths.tolist() == [3, 3, 1, 2, 0, 0, 0]
     assert joined.read(Sample(1, 0, 1, 0, 3)).rejected.tolist() == [5, 6, 9]
     joined.close()
-
-
-def test_damage_is_named(tmp_path: Path) -> None:
-    path = write_pairs(tmp_path / "x.h5")
-    with h5py.File(path, "a") as file:
-        file["rejected/tokens"][0] = 8
-    with DatasetFile(path) as dataset, pytest.raises(DamagedSampleError, match="sample 0 is dam"):
-        dataset.read(Sample(0, 0, 1, 0, 3))
-    with_array(path, "rejected/offsets", [0, 3, 3, 6])
-    with pytest.raises(InputError, match=r"x\.h5: damaged dataset: sample 1 has an empty rejected"):
-        DatasetFile(path)
-    with h5py.File(path, "a") as file:
-        del file["rejected"]
-    with pytest.raises(InputError, match="'rejected/tokens' is missing"):
-        DatasetFile(path)
 
 
 LONG = [
@@ -206,11 +182,11 @@ def test_a_pair_is_cut_or_left_out_as_one(
     tmp_path: Path, choice: LongSamples, expected: dict[int, tuple[int, int, int]]
 ) -> None:
     with DatasetFile(write_pairs(tmp_path / "x.h5", LONG)) as dataset:
-        used = used_of(dataset, config_of_pairs(7, choice))
+        used = used_of(dataset, config_of(choice, 7))
         found = {s.sample_id: s for s in used.samples(used.kept, dataset.task_ids)}
         assert found == {i: Sample(i, p, c, rejected_tokens=r) for i, (p, c, r) in expected.items()}
         # A prompt loses its start, but for who asks for the other end.
-        inputs, *_ = reader_of(dataset, config_of_pairs(7, choice))(Sample(0, 2, 2))
+        inputs, *_ = reader_of(dataset, config_of(choice, 7))(Sample(0, 2, 2))
         keeps_start = choice in ("cut_input_end", "drop")
         assert inputs.tolist() == ([1, 2] if keeps_start else [3, 4])
 
@@ -218,11 +194,11 @@ def test_a_pair_is_cut_or_left_out_as_one(
 def test_both_answers_are_cut_to_halves_at_most(tmp_path: Path) -> None:
     pairs = [TokenPair([1], [2] * 9, [3] * 8), TokenPair([1], [2] * 2, [3] * 9)]
     with DatasetFile(write_pairs(tmp_path / "x.h5", pairs)) as dataset:
-        used = used_of(dataset, config_of_pairs(7, "cut_targets"))
+        used = used_of(dataset, config_of("cut_targets", 7))
         sides = (used.inputs, used.targets, used.rejected)
         assert [each.tolist() for each in sides] == [[1, 1], [3, 2], [3, 4]]
         with pytest.raises(InputError, match=r"all 2 samples of 'x\.h5' are longer"):
-            used_of(dataset, config_of_pairs(1, "cut_targets"))
+            used_of(dataset, config_of("cut_targets", 1))
 
 
 def test_tokens_that_open_the_turn_of_the_assistant_are_kept(tmp_path: Path) -> None:
@@ -231,7 +207,7 @@ def test_tokens_that_open_the_turn_of_the_assistant_are_kept(tmp_path: Path) -> 
     with DatasetFile(write_pairs(tmp_path / "x.h5", pairs)) as dataset:
         kept_of: dict[LongSamples, list[int]] = {"cut_input": [0, 1], "cut_targets": [0, 1, 2, 3]}
         for choice, kept in kept_of.items():
-            config = config_of_pairs(100, choice)
+            config = config_of(choice, 100)
             used = used_of(dataset, config)
             assert used.kept.tolist() == kept
             assert used.inputs[kept].tolist() == [20, 17, 16, 16][: len(kept)]

@@ -17,7 +17,7 @@ from dynapipe_hpc.data.dataset import mixture as mixture_file
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile, JoinedDatasets
 from dynapipe_hpc.data.dataset.dataset_writer import DatasetWriter
 from dynapipe_hpc.data.dataset.long_samples import UsedTokens, describe_long, used_of
-from dynapipe_hpc.data.dataset.mixture import Mixture, MixtureBatches
+from dynapipe_hpc.data.dataset.mixture import Mixture, MixtureBatches, MixturePart
 from dynapipe_hpc.data.dataset.sampler import TokenBudgetSampler
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.sample import Sample
@@ -46,8 +46,7 @@ def mixture_of(
 
 
 def as_mixed(mixture: Mixture) -> list[Mixed]:
-    parts = zip(mixture.n_samples, mixture.rates, mixture.epochs, strict=True)
-    return [Mixed([1] * n, rate, epochs) for n, rate, epochs in parts]
+    return [Mixed([1] * part.n_samples, part.rate, part.epochs) for part in mixture.parts]
 
 
 @given(st.data(), SIZES, st.integers(0, 100), st.integers(1, 100))
@@ -67,9 +66,9 @@ def test_draws_are_those_that_have_been_due_the_longest(
 def test_a_temperature_flattens_rates_after_the_cap() -> None:
     sizes = [100, 2**40]
     hot = mixture_of(sizes, mixture_temperature=2)
-    assert hot.rates[0] == pytest.approx(10 / (10 + 2**20), rel=1e-4)
+    assert hot.parts[0].rate == pytest.approx(10 / (10 + 2**20), rel=1e-4)
     capped = mixture_of(sizes, mixture_temperature=2, mixture_cap=10_000)
-    assert capped.rates == pytest.approx([1 / 11, 10 / 11])
+    assert [part.rate for part in capped.parts] == pytest.approx([1 / 11, 10 / 11])
 
 
 N_BATCHES = 24
@@ -88,11 +87,10 @@ DATASETS = st.lists(
 def sampler_of(datasets: list[Mixed], budget: int, seed: int = 0) -> TokenBudgetSampler:
     tokens = np.concatenate([np.array(each.tokens, np.int64) for each in datasets])
     mixture = Mixture(
-        names=tuple(map(str, range(len(datasets)))),
-        n_samples=tuple(len(each.tokens) for each in datasets),
-        n_tokens=tuple(sum(each.tokens) for each in datasets),
-        rates=tuple(each.rate for each in datasets),
-        epochs=tuple(each.epochs for each in datasets),
+        tuple(
+            MixturePart(str(i), len(each.tokens), sum(each.tokens), each.rate, each.epochs)
+            for i, each in enumerate(datasets)
+        )
     )
     ones = np.ones_like(tokens)
     used = UsedTokens(np.arange(len(tokens)), tokens - ones, ones, 0 * ones)
@@ -155,13 +153,13 @@ def test_samples_of_all_datasets_are_numbered_one_after_the_other(tmp_path: Path
         assert lengths == (len(inputs), len(targets))
         found = dataset.read(Sample(i, len(inputs), len(targets)))
         assert [side.tolist() for side in found[:2]] == [inputs, targets]
-    assert (dataset.vocab_size, dataset.eos_id) == (10, 9)
+    assert (dataset.header.vocab_size, dataset.header.eos_id) == (10, 9)
     assert len(dataset.task_ids) == len(everything)
 
 
 def test_equal_names_of_tasks_in_two_datasets_are_two_tasks(tmp_path: Path) -> None:
     dataset = joined(tmp_path)
-    tasks = [dataset.task_names[i] for i in dataset.task_ids]
+    tasks = [dataset.header.task_names[i] for i in dataset.task_ids]
     assert tasks == ["first/sum", "first/copy", "first/sum", "second/sum", "second/product"]
 
 
@@ -203,7 +201,7 @@ def test_a_sample_is_read_after_the_start_token_of_its_dataset(tmp_path: Path) -
     spans = [[(0, 2), (3, 5)]]
     two = DatasetFile(write_samples(tmp_path / "two.h5", chat, spans=spans, has_start=False))
     dataset = JoinedDatasets({"one": one, "two": two})
-    assert dataset.start_id is None
+    assert dataset.header.start_id is None
     assert [dataset.read(Sample(i, 2, 1)).start for i in range(2)] == [9, 7]
     inputs, targets, *_ = dataset.read(Sample(1, 2, 2))
     assert (inputs.tolist(), targets.tolist()) == ([2, 4], [3, 9])
@@ -211,4 +209,4 @@ def test_a_sample_is_read_after_the_start_token_of_its_dataset(tmp_path: Path) -
         [(1, 2), (3, 5)],
         [(0, 1), (2, 4)],
     ]
-    assert JoinedDatasets({"one": one, "other": one}).start_id == 9
+    assert JoinedDatasets({"one": one, "other": one}).header.start_id == 9

@@ -1,20 +1,17 @@
-"""Conversations: text, tokens and marks as `transformers` makes them of the same templates."""
+"""Conversations: their text, tokens and marks, and what is no conversation or template."""
 
 import json
-import random
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tokenizers
-import transformers
-from tests.examples.chats import CHATML, WORDS, folder_of
+from tests.examples.chats import CHATML, folder_of
 from tests.examples.tokenized import sides_of
 from tokenizers.processors import TemplateProcessing
 
-from dynapipe_hpc.data.dataset.dataset_file import DatasetFile, verify_dataset
+from dynapipe_hpc.data.dataset.dataset_file import verify_dataset
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.text.chat_template import ChatTemplate, Rendered
 from dynapipe_hpc.data.text.chat_turns import Turns, turn_samples
@@ -26,31 +23,11 @@ from dynapipe_hpc.data.text.record_fields import RecordFormat
 from dynapipe_hpc.data.text.tokenize_lines import chat_sample, tokenize_lines
 from dynapipe_hpc.data.text.tokenizer_files import read_tokenizer
 from dynapipe_hpc.data.text.tokenizers import Tokenizer, load_tokenizer
-from dynapipe_hpc.data.trained_tokens import Span
 
 Message = dict[str, Any]
 ONE = PreprocessOptions(n_workers=1)
 
 TEMPLATES = {
-    "chatml": """\
-{%- if messages[0].role != 'system' %}
-    {{- '<|im_start|>system\\nHelp.<|im_end|>\\n' }}
-{%- endif %}
-{%- for message in messages %}
-    {{- '<|im_start|>' + message.role + '\\n' }}
-    {%- if message.role == 'assistant' %}
-        {%- generation %}
-            {{- message.content + '<|im_end|>' }}
-        {%- endgeneration %}
-        {{- '\\n' }}
-    {%- else %}
-        {{- message.content + '<|im_end|>\\n' }}
-    {%- endif %}
-{%- endfor %}
-{%- if add_generation_prompt %}
-    {{- '<|im_start|>assistant\\n' }}
-{%- endif %}
-""",
     "llama": """\
 {{ bos_token }}{% for message in messages %}
     {% set head = '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' %}
@@ -81,62 +58,27 @@ TEMPLATES = {
 }
 
 
-def conversations(n: int) -> list[list[Message]]:
-    draw = random.Random(0)  # noqa: S311 (not for secrets)
-
-    def text() -> str:
-        return "".join(draw.choices(WORDS, k=draw.randint(1, 12)))
-
-    found = []
-    for _ in range(n):
-        system = [{"role": "system", "content": text()}] if draw.random() < 0.5 else []
-        turns = [
-            {"role": role, "content": text()}
-            for _ in range(draw.randint(1, 4))
-            for role in ("user", "assistant")
-        ]
-        found.append([*system, *turns, *([turns[0]] if draw.random() < 0.2 else [])])
-    return found
+TURNS = [
+    {"role": role, "content": content}
+    for role, content in (
+        ("user", "  Hello\n"),
+        ("assistant", "é 日本 world\n\n"),
+        ("user", "[INST]"),
+        ("assistant", "🙂."),
+    )
+]
+CHATS: list[list[Message]] = [TURNS, [{"role": "system", "content": "."}, *TURNS, TURNS[0]]]
 
 
 def recipe_in(folder: Path) -> Recipe:
     files = read_tokenizer(folder)
-    return recipe_of(load_tokenizer(files), files, RecordFormat.MESSAGES)
+    return recipe_of(load_tokenizer(files), RecordFormat.MESSAGES)
 
 
 def samples_of(
     template: ChatTemplate, conversation: Conversation, turns: Turns = Turns.EACH
 ) -> list[Rendered]:
     return turn_samples(conversation, template.apply(conversation), turns)
-
-
-def marks(length: int, spans: Sequence[Span]) -> list[int]:
-    return [int(any(start <= i < end for start, end in spans)) for i in range(length)]
-
-
-@pytest.mark.parametrize("name", TEMPLATES)
-def test_tokens_and_marks_are_those_of_transformers(tmp_path: Path, name: str) -> None:
-    folder = folder_of(tmp_path / "model", TEMPLATES[name])
-    theirs = transformers.AutoTokenizer.from_pretrained(folder)
-    chats = conversations(1000)
-    source = tmp_path / "chats.jsonl"
-    source.write_text("".join(json.dumps({"messages": chat}) + "\n" for chat in chats))
-    preprocess([source], tmp_path / "x.h5", recipe_in(folder), ONE)
-    with DatasetFile(tmp_path / "x.h5") as dataset:
-        assert dataset.start_id is None
-        assert dataset.n_samples == len(chats)
-        samples = [[side.tolist() for side in dataset.parts(i)] for i in range(len(chats))]
-    for i, chat in enumerate(chats):
-        expected = theirs.apply_chat_template(
-            chat, tokenize=True, return_dict=True, return_assistant_tokens_mask=True
-        )
-        inputs, targets = samples[i]
-        own = inputs + targets
-        spans = dataset.spans.of_sample(i)
-        assert own == expected["input_ids"]
-        assert marks(len(own), spans) == expected["assistant_masks"]
-        assert spans[-1][0] == len(inputs)
-        assert len(spans) == sum(message["role"] == "assistant" for message in chat)
 
 
 def test_a_chat_holds_no_end_token_that_a_decoder_puts_after_text(tmp_path: Path) -> None:
@@ -158,7 +100,6 @@ def test_a_chat_holds_no_end_token_that_a_decoder_puts_after_text(tmp_path: Path
 WITHOUT_MARKS = {
     name: template.replace("endgeneration", "endif").replace("generation %}", "if true %}")
     for name, template in TEMPLATES.items()
-    if name != "chatml"
 }
 
 
@@ -166,9 +107,10 @@ WITHOUT_MARKS = {
 def test_without_marks_the_assistant_is_found_by_what_a_turn_adds(name: str) -> None:
     tokens = {"bos_token": "<s>", "eos_token": "</s>"}
     marked, plain = (
-        ChatTemplate(name, source, tokens) for source in (TEMPLATES[name], WITHOUT_MARKS[name])
+        ChatTemplate(name, {"default": source[name]}, tokens)
+        for source in (TEMPLATES, WITHOUT_MARKS)
     )
-    for messages in conversations(50):
+    for messages in CHATS:
         conversation = Conversation(messages)
         expected = samples_of(marked, conversation)
         assert samples_of(plain, conversation) == expected
@@ -187,7 +129,7 @@ def test_a_table_adds_no_fields_to_the_objects_of_a_row(tmp_path: Path) -> None:
     parquet.write_table(arrow.Table.from_pylist(records), tmp_path / "in.parquet")
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     (tmp_path / "t.jinja").write_text(CHATML)
-    recipe = recipe_of(Tokenizer(), None, RecordFormat.MESSAGES, template=tmp_path / "t.jinja")
+    recipe = recipe_of(Tokenizer(), RecordFormat.MESSAGES, template=tmp_path / "t.jinja")
     for name in ("in.parquet", "in.jsonl"):
         preprocess([tmp_path / name], tmp_path / f"{name}.h5", recipe, ONE)
     hashes = {verify_dataset(tmp_path / f"{name}.h5") for name in ("in.parquet", "in.jsonl")}
@@ -203,13 +145,13 @@ def test_pairs_become_messages_by_a_template_that_is_named(tmp_path: Path) -> No
         "{% for m in messages %}[{{ m.role }}]{% generation %}{{ m.content }}{% endgeneration %}"
         "{% endfor %}"
     )
-    recipe = recipe_of(Tokenizer(), None, RecordFormat.PAIRS, template=tmp_path / "t.jinja")
+    recipe = recipe_of(Tokenizer(), RecordFormat.PAIRS, template=tmp_path / "t.jinja")
     assert recipe.tokenizer.start_id is None
     block = tokenize_lines(line_of({"inputs": "é", "targets": "b"}), recipe).block
     assert sides_of(block) == [[[*"[user]é[assistant]".encode()], [*b"b"]]]
     assert block.spans.of_sample(0) == [(6, 8), (19, 20)]
     named = recipe_of(
-        Tokenizer(), None, RecordFormat.PAIRS, template=tmp_path / "t.jinja", names_start=True
+        Tokenizer(), RecordFormat.PAIRS, template=tmp_path / "t.jinja", names_start=True
     )
     assert named.tokenizer.start_id == 256
 
@@ -243,9 +185,8 @@ BAD = [
     ),
     (
         {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": None}]},
-        r"messages\[1\] \(role 'assistant'\) has null content, and the chat template of model "
-        'takes text only; write "" if it says nothing, or name another template: '
-        "preprocess --template FILE",
+        r"the chat template of model refuses the messages: .*; messages\[1\] \(role 'assistant'\) "
+        'has null content: write "" if it says nothing, or name another template: preprocess',
     ),
     (
         {"messages": [{"role": "tool", "content": None}, {"role": "assistant", "content": "a"}]},
@@ -292,21 +233,6 @@ def test_a_token_of_two_turns_is_of_both() -> None:
 
 
 @pytest.mark.parametrize(
-    "content",
-    [
-        {"eos_token": "</s>", "chat_template": "{{ 1 }}one"},
-        {"chat_template": [{"name": "default", "template": "{{ 1 }}one"}]},
-    ],
-)
-def test_the_file_of_a_template_may_be_json_that_has_one(tmp_path: Path, content: object) -> None:
-    path = tmp_path / "tokenizer_config.json"
-    path.write_text(json.dumps(content))
-    recipe = recipe_of(Tokenizer(), None, RecordFormat.MESSAGES, template=path)
-    assert recipe.template is not None
-    assert recipe.template.asking("x") == "1one"
-
-
-@pytest.mark.parametrize(
     ("begin", "end"),
     [
         ("{% macro write(m) %}", "{% endmacro %}{{ write(messages[0]) }}"),
@@ -323,40 +249,31 @@ def test_marks_that_transformers_would_misplace_are_refused(
     source = "{% generation %}{{ messages[0].content }}{% endgeneration %}"
     (tmp_path / "t.jinja").write_text(f"a\n{begin}{source}{end}")
     with pytest.raises(InputError, match=r"generation %} in a macro, call, block, .* \(line 2"):
-        recipe_of(Tokenizer(), None, RecordFormat.MESSAGES, template=tmp_path / "t.jinja")
+        recipe_of(Tokenizer(), RecordFormat.MESSAGES, template=tmp_path / "t.jinja")
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        '{"tokenizer_class": "{{ a }}"}',
-        '{"chat_template": "plain"}',
-        '{"chat_template": null}',
-        '[{"messages": "{% if a %}"}]',
-        '"{{ a }}"',
-        "A text.",
-        "",
-    ],
-)
+@pytest.mark.parametrize("content", ['{"chat_template": "{{ a }}"}', '"{{ a }}"', "A text.", ""])
 def test_a_file_without_jinja_is_no_template(tmp_path: Path, content: str) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_text(content)
-    message = r"tokenizer\.json: has no chat template: neither Jinja .* nor JSON with .chat_te"
+    message = r"tokenizer\.json: is no chat template, which is Jinja, .* jq -r \.chat_template FILE"
     with pytest.raises(InputError, match=message):
-        recipe_of(Tokenizer(), None, RecordFormat.PAIRS, template=path)
+        recipe_of(Tokenizer(), RecordFormat.PAIRS, template=path)
 
 
 def test_a_template_cannot_reach_out_of_its_sandbox() -> None:
     chat = Conversation([{"role": "assistant", "content": "a"}])
     for source in ("{{ messages.__class__.__mro__ }}", "{{ messages.append(1) }}"):
         with pytest.raises(InputError, match=r"t refuses the messages: .SecurityError"):
-            samples_of(ChatTemplate("t", source), chat)
+            samples_of(ChatTemplate("t", {"default": source}), chat)
 
 
 def test_an_encoder_decoder_reads_what_comes_before_the_last_turn() -> None:
     source = "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"
     tokenizer = Tokenizer(start_id=0, input_end_id=1)
-    recipe = Recipe(tokenizer, RecordFormat.MESSAGES, template=ChatTemplate("t", source))
+    recipe = Recipe(
+        tokenizer, RecordFormat.MESSAGES, template=ChatTemplate("t", {"default": source})
+    )
     chat = [{"role": r, "content": c} for r, c in (("user", "ab"), ("assistant", "cd"))]
     block = tokenize_lines(line_of({"messages": chat}), recipe).block
     assert sides_of(block) == [[[*b"ab", 1], [*b"cd"]]]
@@ -365,9 +282,9 @@ def test_an_encoder_decoder_reads_what_comes_before_the_last_turn() -> None:
 
 def test_conversations_need_a_template_and_a_template_must_be_one(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"need a chat template: --tokenizer FOLDER .* --template"):
-        recipe_of(Tokenizer(), None, RecordFormat.MESSAGES)
+        recipe_of(Tokenizer(), RecordFormat.MESSAGES)
     (tmp_path / "t.jinja").write_text("{% for %}")
     with pytest.raises(InputError, match=r"t\.jinja: not a chat template: "):
-        recipe_of(Tokenizer(), None, RecordFormat.MESSAGES, template=tmp_path / "t.jinja")
+        recipe_of(Tokenizer(), RecordFormat.MESSAGES, template=tmp_path / "t.jinja")
     with pytest.raises(InputError, match="plain text has no messages"):
-        recipe_of(Tokenizer(), None, RecordFormat.TEXT, template=tmp_path / "t.jinja")
+        recipe_of(Tokenizer(), RecordFormat.TEXT, template=tmp_path / "t.jinja")

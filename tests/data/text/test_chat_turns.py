@@ -214,7 +214,7 @@ def end_tokens(
 ) -> list[str]:
     """Names of the tokens that a dataset records."""
     files = read_tokenizer(folder_of(folder / "tokenizer", template))
-    recipe = recipe_of(load_tokenizer(files), files, RecordFormat.MESSAGES, turns=turns)
+    recipe = recipe_of(load_tokenizer(files), RecordFormat.MESSAGES, turns=turns)
     (folder / "in.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records))
     out = folder / "out.h5"
     preprocess([folder / "in.jsonl"], out, recipe, PreprocessOptions(n_workers=1))
@@ -262,9 +262,9 @@ def test_blocks_and_mixtures_have_the_ends_of_all(tmp_path: Path) -> None:
     pairs = write_samples(tmp_path / "pairs.h5")
     whole, other = DatasetFile(tmp_path / "x.h5"), DatasetFile(pairs)
     assert whole.header.turn_end_ids == (3, 5, 7)
-    assert (whole.end_ids, other.end_ids) == ((3, 5, 7), (9,))
+    assert (whole.header.end_ids, other.header.end_ids) == ((3, 5, 7), (9,))
     joined = JoinedDatasets({"a": whole, "b": other})
-    assert joined.end_ids == (3, 5, 7, 9)
+    assert joined.header.end_ids == (3, 5, 7, 9)
     joined.close()
 
 
@@ -326,7 +326,7 @@ def test_text_is_shown_with_the_tokenizer_that_made_it(
     (tmp_path / "in.jsonl").write_text(json.dumps(record))
     files = read_tokenizer(tmp_path / "one")
     messages = RecordFormat.MESSAGES
-    recipe = recipe_of(load_tokenizer(files), files, messages, template=tmp_path / "t.jinja")
+    recipe = recipe_of(load_tokenizer(files), messages, template=tmp_path / "t.jinja")
     output = tmp_path / "x.h5"
     preprocess([tmp_path / "in.jsonl"], output, recipe, PreprocessOptions(n_workers=1))
     arguments = ["inspect", str(output), "--show", "5", "--tokenizer"]
@@ -343,7 +343,7 @@ def test_text_is_shown_with_the_tokenizer_that_made_it(
 
 def test_bytes_are_shown_as_text(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"inputs": "é\\n", "targets": "b"}')
-    recipe = recipe_of(Tokenizer(), None, RecordFormat.PAIRS)
+    recipe = recipe_of(Tokenizer(), RecordFormat.PAIRS)
     output = tmp_path / "x.h5"
     preprocess([tmp_path / "in.jsonl"], output, recipe, PreprocessOptions(n_workers=1))
     assert show_samples(output, 1, None).splitlines()[1:] == [

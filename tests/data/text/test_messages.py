@@ -130,10 +130,10 @@ def test_roles_of_ms_swift_are_those_of_tools() -> None:
 
 
 def test_roles_that_nobody_knows_are_named() -> None:
-    words = r"no message of the assistant.*\(found the roles 'Human', 'Assistant'\)"
-    assert re.search(words, refusal(sharegpt(("Human", "a"), ("Assistant", "b"))))
-    words = "'conversations' .* 'narrator', which is not one of the known roles: assist"
-    assert re.search(words, refusal(sharegpt(("narrator", "a"), ("gpt", "b"))))
+    words = r"'conversations\[0\]' is from 'Human', which is not one of the known roles: assist"
+    assert re.search(words, refusal(sharegpt(("Human", "a"), ("gpt", "b"))))
+    words = r"no message of the assistant: nothing to learn \(found the roles 'user'\)"
+    assert re.search(words, refusal(chat("a")))
     record = {"messages": [{"role": "narrator", "content": "a"}, *chat("a", "b")["messages"]]}
     assert shown(record) == [f"<narrator>a</>{HEAD}[b</>]"]
 
@@ -256,7 +256,7 @@ def test_system_and_history_of_a_pair_need_a_template() -> None:
 
 
 def test_without_a_template_they_are_refused(tmp_path: Path) -> None:
-    recipe = recipe_of(Tokenizer(), None, RecordFormat.ALPACA)
+    recipe = recipe_of(Tokenizer(), RecordFormat.ALPACA)
     (tmp_path / "in.jsonl").write_text('{"instruction": "a", "output": "b", "system": "s"}\n')
     with pytest.raises(InputError, match=r"in\.jsonl:1: field 'system' needs a chat template"):
         preprocess([tmp_path / "in.jsonl"], tmp_path / "x.h5", recipe, PreprocessOptions())
@@ -276,10 +276,10 @@ def test_messages_of_a_prompt_are_read_and_those_of_a_completion_trained(tmp_pat
 def test_a_template_named_for_tools_is_for_records_with_tools() -> None:
     no_tools = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}"
     no_tools += "{% if add_generation_prompt %}<assistant>{% endif %}"
-    both = ChatTemplate("t", no_tools, named={"tool_use": CHATML})
+    both = ChatTemplate("t", {"default": no_tools, "tool_use": CHATML})
     assert shown(chat("a", "b"), both) == [f"{HEAD}[b</>]"]
     assert shown(chat("a", "b", tools=[TOOL]), both) == [f"{TOOLS_TEXT}{HEAD}[b</>]"]
-    no_default = ChatTemplate("t", "", named={"rag": no_tools, "tool_use": CHATML})
+    no_default = ChatTemplate("t", {"rag": no_tools, "tool_use": CHATML})
     assert shown(chat("a", "b", tools=[TOOL]), no_default) == [f"{TOOLS_TEXT}{HEAD}[b</>]"]
     words = "t has templates of the names rag, tool_use, but none is named default; name a file"
     assert re.search(words, refusal(chat("a", "b"), no_default))

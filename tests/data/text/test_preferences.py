@@ -37,7 +37,7 @@ def assistant(text: str) -> Record:
 def tokenized(
     record: Record, record_format: RecordFormat, template: str | None = None
 ) -> TokenizedLines:
-    chat = None if template is None else ChatTemplate("t", template)
+    chat = None if template is None else ChatTemplate("t", {"default": template})
     tokenizer = Tokenizer() if chat is None else Tokenizer(start_id=None)
     recipe = Recipe(tokenizer, record_format, template=chat)
     lines = [json.dumps(record).encode()]
@@ -248,15 +248,11 @@ def test_messages_that_are_no_pair_are_refused(changes: Record, message: str) ->
 
 
 @pytest.mark.parametrize(
-    ("scores", "message"),
-    [
-        ([1, 1], "'completions' gives all answers one score"),
-        ([math.nan, 1], "'completions[0].overall_score' is nan, not a number"),
-        ([None, 1], "'completions[0].overall_score' is None, not a number"),
-    ],
+    ("score", "message"),
+    [(1, "are the same: nothing to prefer"), (math.nan, "with a rank or score"), (None, "score")],
 )
-def test_ratings_have_to_tell_answers_apart(scores: list[float | None], message: str) -> None:
-    rated = [{"response": "a", "overall_score": score} for score in scores]
+def test_ratings_have_to_tell_answers_apart(score: float | None, message: str) -> None:
+    rated = [{"response": n, "overall_score": s} for n, s in (("a", 1), ("b", score))]
     assert message in refusal({"instruction": "p", "completions": rated}, TEXTS)
 
 
@@ -380,11 +376,11 @@ def test_a_pair_without_its_other_answer_is_recognized_and_refused(
     source = tmp_path / "in.jsonl"
     source.write_text(json.dumps(record))
     assert format_of_sources([source], PAIR_FIELDS) is record_format
-    template = ChatTemplate("t", CHATML) if record_format is CHATS else None
+    template = ChatTemplate("t", {"default": CHATML}) if record_format is CHATS else None
     recipe = Recipe(Tokenizer(), record_format, template=template)
     message = (
         r"in\.jsonl:1: field 'rejected' is missing \(found 'prompt', 'chosen'\); a preference pair "
-        "has both answers, 'chosen' and 'rejected'; correct it"
+        "has both answers, 'chosen' and 'rejected', or .*; correct it"
     )
     with pytest.raises(InputError, match=message):
         preprocess([source], tmp_path / "x.h5", recipe, PreprocessOptions(n_workers=1))
@@ -398,7 +394,7 @@ def test_a_dataset_of_pairs_shows_both_answers(tmp_path: Path) -> None:
     totals = preprocess([source], output, recipe, PreprocessOptions(n_workers=1))
     assert (totals.n_samples, totals.n_tokens) == (2, 4 + 2 + 2 + 4 + 2 + 3)
     with DatasetFile(output) as dataset:
-        assert dataset.has_pairs
+        assert dataset.header.has_pairs
         assert dataset.rejected_lengths.tolist() == [2, 3]
     assert show_samples(output, 1, None).splitlines() == [
         "sample 0 of task default: 8 tokens, 4 of them trained",

@@ -196,7 +196,7 @@ def assert_equals_transformers(path: Path, name: str, n_chats: int) -> None:
     theirs = transformers.AutoTokenizer.from_pretrained(model)
     files = read_tokenizer(model)
     recipes = {
-        turns: recipe_of(load_tokenizer(files), files, RecordFormat.MESSAGES, turns=turns)
+        turns: recipe_of(load_tokenizer(files), RecordFormat.MESSAGES, turns=turns)
         for turns in Turns
     }
 

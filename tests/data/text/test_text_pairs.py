@@ -128,6 +128,9 @@ def test_an_answer_that_ends_in_its_end_token_has_it_once(file: Path) -> None:
         "",
         "</s>",
     ]
+    line = Lines(Path("in.jsonl"), 1, [b'{"text": "</s>"}'])
+    alone = tokenize_lines(line, Recipe(replace(tokenizer, start_id=None), RecordFormat.TEXT))
+    assert alone.bad[0].reason == "its only token is the first, which nothing predicts"
     encoder = replace(tokenizer, input_end_id=END)
     pair = {"inputs": "a</s>", "targets": "b</s>"}
     found = [pieces(ids) for ids in samples(pair, encoder, RecordFormat.PAIRS)]

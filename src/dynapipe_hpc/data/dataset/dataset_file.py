@@ -1,11 +1,13 @@
 """Reader of datasets. `docs/formats.md` describes the file."""
 
 import hashlib
+import json
 import os
+import zlib
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Self
 from weakref import finalize
@@ -20,7 +22,7 @@ from dynapipe_hpc.data.dataset.dataset_header import (
     DatasetHeader,
     read_header,
 )
-from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.errors import InputError, listed
 from dynapipe_hpc.data.input_file import open_input, why_unreadable
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.data.stored_file import attributes_of, stored_array, stored_in
@@ -29,7 +31,6 @@ from dynapipe_hpc.data.token_block import (
     PARTS,
     SampleTokens,
     TokenArray,
-    crc_of,
     token_type,
 )
 from dynapipe_hpc.data.trained_tokens import Spans
@@ -63,13 +64,12 @@ class DatasetFile:
     Everything but the tokens is in memory, 32 bytes per sample and 8 per span. Tokens are read on
     demand, always a complete sample, because every read compares its checksum.
 
-    `end_ids`: Ids of the tokens that end trained turns of conversations, or else all targets.
-    `start_id`: Id of the token that models read before every sample; None if that is the sample's
-    first token. Then this token does not count in lengths, and `read` leaves it out: a sample of
-    n tokens becomes a sample of n - 1 with a start token of its own. `has_pairs`: Whether the
-    samples are preference pairs, whose target is the chosen answer. `task_ids`: Task id of every
-    sample, shape (n_samples,). `crcs`: Checksum of every sample as it was written, see `crc_of`,
-    shape (n_samples,). `places`: Position of the tokens of each part in the file, in bytes.
+    Without a start token, the first token of a sample does not count in lengths, and `read` leaves
+    it out: a sample of n tokens becomes a sample of n - 1 with a start token of its own.
+
+    `task_ids`: Task id of every sample, shape (n_samples,). `crcs`: CRC-32 of the tokens of every
+    sample as they were written, shape (n_samples,). `places`: Position of the tokens of each part
+    in the file, in bytes.
     """
 
     def __init__(self, path: Path) -> None:
@@ -87,77 +87,40 @@ class DatasetFile:
             raise InputError(f"{path}: not a complete HDF5 file ({error}); {AGAIN}") from None
         with stored:
             try:
-                if not (problem := _problem_of(stored)):
-                    self._load(stored)
+                self._load(stored)
             except (ValueError, TypeError, OSError, KeyError, RuntimeError) as error:
-                problem = f"damaged dataset: {error}"
-        if problem:
-            raise InputError(f"{path}: {problem}; {AGAIN}")
+                raise InputError(f"{path}: not a dataset to read: {error}; {AGAIN}") from None
 
     def _load(self, file: h5py.File) -> None:
-        stored = stored_array(file, "header")
-        if stored.dtype.kind != "S" or stored.shape != ():
-            raise InputError(f"'header' has shape {stored.shape} and type {stored.dtype}")
-        self.header = header = read_header(bytes(stored[()]))
-        self.vocab_size, self.eos_id, self.end_ids = (
-            header.vocab_size,
-            header.eos_id,
-            header.end_ids,
-        )
-        self.start_id, self.has_pairs = header.start_id, header.has_pairs
-        self.task_names = header.task_names
-        arrays = {name: _array(file, name, of) for name, of in arrays_of(self.header).items()}
-        tokens = [arrays[f"{part}/tokens"] for part in parts_of(self.header)]
+        attributes = attributes_of(file)
+        if attributes.get("format") != FORMAT:
+            raise InputError("an HDF5 file of another format")
+        if str(version := attributes.get("schema_version")) != str(SCHEMA_VERSION):
+            raise InputError(
+                f"has schema version {version}, but this dynapipe-hpc reads {SCHEMA_VERSION}"
+            )
+        content = bytes(stored_array(file, "header")[()])
+        if zlib.crc32(content) != attributes.get("header_crc"):
+            raise InputError("'header' is not as it was written")
+        self.header = header = read_header(content)
+        arrays = {name: stored_array(file, name) for name in arrays_of(header)}
+        for name, dtype in arrays_of(header).items():
+            if (array := arrays[name]).ndim != 1 or array.dtype != dtype:
+                raise InputError(f"'{name}' has shape {array.shape} and type {array.dtype}")
+        tokens = [arrays[f"{part}/tokens"] for part in parts_of(header)]
         self.places = [array.id.get_offset() or 0 for array in tokens]
-        self.task_ids: npt.NDArray[np.int32] = arrays["task_ids"][...]
-        self.crcs: npt.NDArray[np.uint32] = arrays["crcs"][...]
-        bounds = [arrays[f"spans/{name}"] for name in ("starts", "ends")]
-        if len(self.crcs) != self.n_samples or len(bounds[0]) != len(bounds[1]):
-            raise InputError("its arrays have different lengths")
-        totals = dict(zip((*parts_of(self.header), "spans"), [*tokens, bounds[0]], strict=True))
+        values = {name: arrays[name][...] for name in header.crcs}
+        for name, of_samples in values.items():
+            if zlib.crc32(of_samples) != header.crcs[name]:
+                raise InputError(f"'{name}' is not as it was written")
+        self.task_ids: npt.NDArray[np.int32] = values["task_ids"]
+        self.crcs: npt.NDArray[np.uint32] = values["crcs"]
         # Offsets of parts and of spans side by side: a sample needs one look-up.
-        self._offsets = np.column_stack(
-            [self._checked_offsets(f"{n}/offsets", arrays, len(of)) for n, of in totals.items()]
-        )
-        bounds_of_spans = np.column_stack([each[...] for each in bounds])
-        self.spans = Spans(self._offsets[:, -1], bounds_of_spans)
+        names = (*parts_of(header), "spans")
+        self._offsets = np.column_stack([values[f"{name}/offsets"] for name in names])
+        bounds = np.column_stack([values["spans/starts"], values["spans/ends"]])
+        self.spans = Spans(self._offsets[:, -1], bounds)
         self._type = tokens[0].dtype
-        self._tasks = [task.encode() for task in self.task_names]
-        self._check_samples()
-
-    def _checked_offsets(self, name: str, arrays: dict[str, h5py.Dataset], total: int) -> Lengths:
-        offsets: Lengths = arrays[name][...]
-        if len(offsets) != self.n_samples + 1:
-            raise InputError(
-                f"'{name}' holds {len(offsets)} numbers, but {self.n_samples} samples need "
-                f"{self.n_samples + 1}"
-            )
-        # Comparisons, because differences may wrap around.
-        if offsets[0] != 0 or np.any(offsets[1:] < offsets[:-1]):
-            raise InputError(f"'{name}' must start at 0 and never decrease")
-        if offsets[-1] != total:
-            raise InputError(f"'{name}' ends at {offsets[-1]}, but there are {total}")
-        if (longest := np.diff(offsets).max(initial=0)) >= 2**31:
-            raise InputError(f"'{name}' gives a sample {longest} entries, above 2**31 - 1")
-        return offsets
-
-    def _check_samples(self) -> None:
-        ids, n_tasks = self.task_ids, len(self.task_names)
-        if len(ids) and not 0 <= ids.min() <= ids.max() < n_tasks:
-            raise InputError(f"'task_ids' points past the {n_tasks} names of tasks")
-        inputs, targets = self.lengths.T[:2]
-        if (empty := self.target_lengths < 1).any():
-            why = "one token and no start token" if targets[empty.argmax()] else "an empty target"
-            raise InputError(f"sample {empty.argmax()} has {why}, so there is nothing to predict")
-        if self.has_pairs and (empty := self.rejected_lengths < 1).any():
-            raise InputError(f"sample {empty.argmax()} has an empty rejected answer")
-        if self.has_pairs and self.start_id is None and (lacking := inputs < 1).any():
-            raise InputError(
-                f"sample {lacking.argmax()} is a preference pair with an empty prompt and no start "
-                "token, so that nothing predicts the first token of its answers"
-            )
-        n_tokens = inputs + targets
-        check_spans(self.spans, n_tokens - self.target_lengths, n_tokens)
 
     def __enter__(self) -> Self:
         return self
@@ -196,13 +159,13 @@ class DatasetFile:
     @property
     def rejected_lengths(self) -> Lengths:
         """Number of tokens of every rejected answer, 0 where there is none, shape (n_samples,)."""
-        if not self.has_pairs:
+        if not self.header.has_pairs:
             return np.zeros(self.n_samples, np.int64)
         return np.diff(self._offsets[:, 2])
 
     def _lengths_of(self, part: int) -> Lengths:
         lengths: Lengths = np.diff(self._offsets[:, part])
-        if self.start_id is None:  # the first token of a sample is only read
+        if self.header.start_id is None:  # the first token of a sample is only read
             lengths -= (np.diff(self._offsets[:, 0]) > 0) == (part == 0)
         return lengths
 
@@ -214,12 +177,13 @@ class DatasetFile:
     @property
     def predicted_spans(self) -> Spans:
         """Spans of trained tokens; positions do not count a first token that is only read."""
-        return self.spans.without_first_tokens() if self.start_id is None else self.spans
+        return self.spans.without_first_tokens() if self.header.start_id is None else self.spans
 
     @property
     def content_sha256(self) -> str:
-        """SHA-256 of the checksums of all samples, in hexadecimal."""
-        return hashlib.sha256(self.crcs.tobytes()).hexdigest()
+        """SHA-256 of the checksums of all samples and arrays, in hexadecimal."""
+        of_arrays = json.dumps(dict(self.header.crcs), sort_keys=True)
+        return hashlib.sha256(self.crcs.tobytes() + of_arrays.encode()).hexdigest()
 
     def read(self, sample: Sample, *, keeps_end: bool = False) -> SampleTokens:
         """Reads the used tokens of a sample.
@@ -229,7 +193,7 @@ class DatasetFile:
         Raises `InputError`: The sample is damaged, or cannot be read.
         """
         inputs, targets, *others = self.parts(sample.sample_id)
-        rejected, start = others[0] if others else NO_TOKENS, self.start_id
+        rejected, start = others[0] if others else NO_TOKENS, self.header.start_id
         if start is None and len(inputs):
             start, inputs = int(inputs[0]), inputs[1:]
         elif start is None:
@@ -252,16 +216,10 @@ class DatasetFile:
         recent, parts = self._recent  # slices of a long sample are read one after the other
         if recent == sample_id:
             return parts
-        (*starts, span), (*ends, end_of_spans) = self._offsets[sample_id : sample_id + 2].tolist()
+        starts, ends = self._offsets[sample_id : sample_id + 2, :-1].tolist()
         lengths = [end - start for start, end in zip(starts, ends, strict=True)]
         content = self._read(sample_id, starts, lengths)
-        crc = crc_of(
-            lengths,
-            self.spans.bounds[span:end_of_spans].tobytes() if span < end_of_spans else b"",
-            self._tasks[self.task_ids[sample_id]],
-            content,
-        )
-        if crc != self.crcs[sample_id]:
+        if zlib.crc32(content) != self.crcs[sample_id]:
             raise DamagedSampleError(
                 f"{self.path}: sample {sample_id} is damaged; restore the file from a copy, or run "
                 "dynapipe-hpc preprocess again (dynapipe-hpc inspect --verify finds all of them)"
@@ -269,10 +227,10 @@ class DatasetFile:
         tokens = np.frombuffer(content, self._type)
         # A device would stop at such a token without saying where it is. (`argmax` takes a fifth of
         # the time of `max`.)
-        if (largest := tokens[tokens.argmax()]) >= self.vocab_size:
+        if (largest := tokens[tokens.argmax()]) >= self.header.vocab_size:
             raise InputError(
                 f"{self.path}: sample {sample_id} holds token {largest}, but 'vocab_size' is "
-                f"{self.vocab_size}; {AGAIN}"
+                f"{self.header.vocab_size}; {AGAIN}"
             )
         parts, start = [], 0
         for n_tokens in lengths:
@@ -323,74 +281,18 @@ def verify_dataset(path: Path) -> str:
         if damaged:
             raise DamagedSampleError(
                 f"{path}: {len(damaged):,} of {dataset.n_samples:,} samples are damaged "
-                f"({_ranges_of(damaged)}); restore the file from a copy, or run dynapipe-hpc "
+                f"({listed(damaged)}); restore the file from a copy, or run dynapipe-hpc "
                 "preprocess again"
             )
         return dataset.content_sha256
 
 
-def _ranges_of(ids: list[int]) -> str:
-    """Ascending numbers as text, consecutive ones as a range."""
-    edges = [0, *(k for k in range(1, len(ids)) if ids[k] != ids[k - 1] + 1), len(ids)]
-    ranges = [(ids[first], ids[end - 1]) for first, end in pairwise(edges)]
-    return ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in ranges)
-
-
-def _problem_of(file: h5py.File) -> str:
-    """Reason why a file cannot be read as a dataset; empty if it can."""
-    try:
-        attributes = attributes_of(file)
-    except InputError:  # not text
-        attributes = {}
-    if attributes.get("format") != FORMAT:
-        return "an HDF5 file, but not a dataset"
-    version: Any = attributes.get("schema_version")
-    if np.ndim(version) or version != SCHEMA_VERSION:
-        return f"has schema version {version}, but this dynapipe-hpc reads {SCHEMA_VERSION}"
-    return ""
-
-
-def _array(file: h5py.File, name: str, dtype: np.dtype[Any]) -> h5py.Dataset:
-    array = stored_array(file, name)
-    if array.ndim != 1 or array.dtype != dtype:
-        raise InputError(f"'{name}' has shape {array.shape} and type {array.dtype}")
-    return array
-
-
-def check_spans(spans: Spans, first_target: Lengths, n_tokens: Lengths) -> None:
-    """Checks that a sample's spans are in order, within it, and include its target's first token.
-
-    However a sample is cut, it keeps its target's first token, so at least one token is trained.
-
-    `first_target`: Position of the first token to predict of every target.
-    """
-    if not len(spans.bounds):
-        return
-    owners = np.repeat(np.arange(len(n_tokens)), spans.lengths)
-    is_wrong = (spans.starts < 0) | (spans.starts >= spans.ends)
-    is_wrong |= spans.ends > n_tokens[owners]
-    is_wrong[1:] |= (owners[1:] == owners[:-1]) & (spans.starts[1:] < spans.ends[:-1])
-    if is_wrong.any():
-        worst = int(is_wrong.argmax())
-        raise InputError(
-            f"sample {owners[worst]} has the span {spans.starts[worst]} to {spans.ends[worst]}, "
-            "which is empty, beyond its tokens, or before the end of the previous span"
-        )
-    first = first_target[owners]
-    has_start = (spans.starts <= first) & (first < spans.ends)
-    n_with_start = np.bincount(owners[has_start], minlength=len(n_tokens))
-    if (lacking := (spans.lengths > 0) & (n_with_start == 0)).any():
-        raise InputError(
-            f"sample {lacking.argmax()} has spans, but none has the first token of its target"
-        )
-
-
 class JoinedDatasets:
     """Datasets of the same tokenizer, read as one: sample and task ids are numbered through all.
 
-    Attributes are those of a `DatasetFile`. `end_ids`: The end tokens of all datasets together.
-    `start_id`: The token that models read before every sample; None if that depends on the sample.
-    `has_pairs`: Whether the samples of any dataset are preference pairs.
+    Attributes are those of a `DatasetFile`. In the header, `turn_end_ids` are the end tokens of all
+    datasets, `start_id` is None if that depends on the sample, and `has_pairs` says whether the
+    samples of any dataset are preference pairs.
     """
 
     def __init__(self, files: Mapping[str, DatasetFile]) -> None:
@@ -404,21 +306,24 @@ class JoinedDatasets:
                     f"data.mixture: {other.path} {differs}, as {first.path} has; preprocess both "
                     "with the same tokenizer"
                 )
-        self.vocab_size, self.eos_id = first.vocab_size, first.eos_id
-        self.end_ids = tuple(sorted({token_id for file in self.files for token_id in file.end_ids}))
-        self.has_pairs = any(file.has_pairs for file in self.files)
-        start_ids = {file.start_id for file in self.files}
-        self.start_id = start_ids.pop() if len(start_ids) == 1 else None
+        headers = [file.header for file in self.files]
+        start_ids = {header.start_id for header in headers}
+        self.header = replace(
+            first.header,
+            start_id=start_ids.pop() if len(start_ids) == 1 else None,
+            turn_end_ids=tuple(sorted({n for header in headers for n in header.end_ids})),
+            has_pairs=any(header.has_pairs for header in headers),
+            task_names=tuple(
+                f"{n}/{t}" for n, file in files.items() for t in file.header.task_names
+            ),
+        )
         self.starts = [0, *accumulate(file.n_samples for file in self.files)]
         self.input_lengths = np.concatenate([file.input_lengths for file in self.files])
         self.target_lengths = np.concatenate([file.target_lengths for file in self.files])
         self.rejected_lengths = np.concatenate([file.rejected_lengths for file in self.files])
-        n_tasks = [0, *accumulate(len(file.task_names) for file in self.files)]
+        n_tasks = [0, *accumulate(len(file.header.task_names) for file in self.files)]
         self.task_ids: npt.NDArray[np.int32] = np.concatenate(
             [file.task_ids + n for file, n in zip(self.files, n_tasks, strict=False)]
-        )
-        self.task_names = tuple(
-            f"{name}/{task}" for name, file in files.items() for task in file.task_names
         )
         self.spans = Spans.join([file.spans for file in self.files])
         self.predicted_spans = Spans.join([file.predicted_spans for file in self.files])

@@ -1,6 +1,7 @@
 """Writer of datasets. `docs/formats.md` describes the file."""
 
 import os
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -18,7 +19,6 @@ from dynapipe_hpc.data.atomic_write import atomic_write
 from dynapipe_hpc.data.dataset.dataset_file import arrays_of, parts_of
 from dynapipe_hpc.data.dataset.dataset_header import (
     FORMAT,
-    NO_START,
     SCHEMA_VERSION,
     DatasetHeader,
     write_header,
@@ -38,6 +38,7 @@ class DatasetWriter:
     def __init__(self, header: DatasetHeader, streams: Mapping[str, IO[bytes]]) -> None:
         """Takes an open file for each array of the header; callers use `create`."""
         self._header, self._streams, self._types = header, streams, arrays_of(header)
+        self._crcs = {name: 0 for name in self._types if not name.endswith("/tokens")}
         self._id_of_task: dict[str, int] = {}
         self._turn_end_ids: set[int] = set()
         self._n_of = dict.fromkeys((*parts_of(header), "spans"), 0)
@@ -80,7 +81,10 @@ class DatasetWriter:
         return self._id_of_task.setdefault(task, len(self._id_of_task))
 
     def _write(self, name: str, values: npt.NDArray[Any]) -> None:
-        self._streams[name].write(np.ascontiguousarray(values, self._types[name]).tobytes())
+        content = np.ascontiguousarray(values, self._types[name]).tobytes()
+        self._streams[name].write(content)
+        if name in self._crcs:
+            self._crcs[name] = zlib.crc32(content, self._crcs[name])
 
     def _finish(self, path: Path) -> None:
         sizes = {name: stream.tell() for name, stream in self._streams.items()}
@@ -98,6 +102,7 @@ class DatasetWriter:
             created=self._header.created or datetime.now(UTC).isoformat(timespec="seconds"),
             turn_end_ids=tuple(sorted(self._turn_end_ids)),
             task_names=tuple(self._id_of_task),
+            crcs=self._crcs,
         )
         plain = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         plain.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
@@ -106,10 +111,8 @@ class DatasetWriter:
         with creating(path) as file:
             file.attrs["format"] = np.bytes_(FORMAT.encode())
             file.attrs["schema_version"] = SCHEMA_VERSION
-            # They are in the header, too, of which other programs need nothing else.
-            file.attrs["eos_id"] = header.eos_id
-            file.attrs["start_id"] = NO_START if header.start_id is None else header.start_id
-            file["header"] = np.bytes_(write_header(header))
+            file["header"] = np.bytes_(content := write_header(header))
+            file.attrs["header_crc"] = zlib.crc32(content)
             for name, dtype in self._types.items():
                 group = file.require_group(name.rpartition("/")[0] or "/")
                 kind = h5py.h5t.py_create(dtype)

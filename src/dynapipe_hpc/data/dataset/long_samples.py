@@ -49,20 +49,16 @@ class UsedTokens(NamedTuple):
 def used_of(dataset: Dataset, config: DataConfig) -> UsedTokens:
     parts, n_before = [], 0
     for file, path in zip(dataset.files, config.paths, strict=True):
-        used = used_of_file(file, config.alone(path))
+        used = used_tokens(
+            file.input_lengths,
+            file.target_lengths,
+            config.alone(path),
+            file.predicted_spans,
+            rejected_lengths=file.rejected_lengths,
+        )
         parts.append(used._replace(kept=used.kept + n_before))
         n_before += file.n_samples
     return UsedTokens(*(np.concatenate(each) for each in zip(*parts, strict=True)))
-
-
-def used_of_file(dataset: DatasetFile, config: DataConfig) -> UsedTokens:
-    return used_tokens(
-        dataset.input_lengths,
-        dataset.target_lengths,
-        config,
-        dataset.predicted_spans,
-        rejected_lengths=dataset.rejected_lengths,
-    )
 
 
 def used_tokens(
@@ -79,10 +75,8 @@ def used_tokens(
     kept, or a quarter of data.max_tokens if that is less. Where targets are cut, the longer answer
     is cut first, down to the length of the shorter one.
 
-    `input_lengths`: Number of input tokens of every sample, shape (n_samples,). `target_lengths`:
-    Number of target tokens of every sample, shape (n_samples,). `spans`: Spans of trained tokens,
-    the turns of conversations; None if there are none. `rejected_lengths`: Number of tokens of
-    every rejected answer; None if there are none.
+    Lengths have the shape (n_samples,). `spans`: Spans of trained tokens, the turns of
+    conversations.
     """
     if rejected_lengths is None:
         rejected_lengths = np.zeros_like(target_lengths)
@@ -206,7 +200,7 @@ def describe_long(dataset: Dataset, config: DataConfig) -> Iterator[str]:
 
 def _describe_long(dataset: DatasetFile, config: DataConfig) -> Iterator[str]:
     inputs, targets = dataset.input_lengths, dataset.target_lengths
-    used = used_of_file(dataset, config)
+    used = used_of(dataset, config)
     is_long = are_long(dataset, config)
     if not is_long.any():
         return
@@ -220,7 +214,9 @@ def _describe_long(dataset: DatasetFile, config: DataConfig) -> Iterator[str]:
     left_out = "are left out"
     if config.long_samples != "drop":
         of_pairs = "their answers and the end of their prompt are"
-        left_out += f" because {of_pairs if dataset.has_pairs else 'their target alone is'} longer"
+        left_out += (
+            f" because {of_pairs if dataset.header.has_pairs else 'their target alone is'} longer"
+        )
     counts = {
         "lose their first turns": is_cut & loses_turns,
         "lose the start of their input": is_cut & keeps_end & ~loses_turns,

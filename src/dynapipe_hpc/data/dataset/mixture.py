@@ -4,10 +4,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Self
+from typing import Annotated, Self
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
 from dynapipe_hpc.data.config import DataConfig
 from dynapipe_hpc.data.dataset.long_samples import Tokens, UsedTokens
@@ -18,6 +19,25 @@ RATE_STEPS = 2**32
 """Rates are multiples of 1 / RATE_STEPS: powers may differ in their last bits between machines."""
 
 
+Size = Annotated[int, Field(gt=0, le=2**62)]
+
+
+@dataclass(frozen=True, slots=True)
+class MixturePart:
+    """One of the datasets of a mixture: its usable samples and their tokens."""
+
+    name: str
+    n_samples: Size
+    n_tokens: Size
+    rate: Annotated[float, Field(ge=1 / RATE_STEPS, le=1)]  # share of the draws, together 1
+    epochs: Size | None  # after which it is no longer drawn from; None for no limit
+
+    @property
+    def end(self) -> float:
+        """Limit of draws, infinite without a limit of epochs."""
+        return math.inf if self.epochs is None else self.n_samples * self.epochs
+
+
 @dataclass(frozen=True, slots=True)
 class Mixture:
     """Datasets, and the rates at which samples are drawn from them.
@@ -25,19 +45,14 @@ class Mixture:
     Draw i from a dataset of rate r is due at (i + 1/2) / r. Draws come in the order in which they
     are due, and in the order of the datasets if they are due at the same time. So every dataset has
     its share of any stretch of draws, to within a few samples, and exactly in the long run. Once a
-    dataset has reached its limit of epochs, it is no longer drawn from; the other datasets take its
-    place in proportion to their rates.
+    dataset has reached its limit of epochs, the other datasets take its place in proportion to
+    their rates.
 
-    `epochs`: Limit of epochs of each dataset; None for no limit. Source: Webster's method of
-    apportionment, seat by seat; in scheduling: Waldspurger and Weihl, "Stride Scheduling:
-    Deterministic Proportional-Share Resource Management", MIT, 1995.
+    Source: Webster's method of apportionment, seat by seat; in scheduling: Waldspurger and Weihl,
+    "Stride Scheduling: Deterministic Proportional-Share Resource Management", MIT, 1995.
     """
 
-    names: tuple[str, ...]
-    n_samples: tuple[int, ...]
-    n_tokens: tuple[int, ...]
-    rates: tuple[float, ...]  # share of the draws that each dataset has, > 0, together 1
-    epochs: tuple[int | None, ...]
+    parts: Annotated[tuple[MixturePart, ...], Field(min_length=1)]
 
     @classmethod
     def from_config(
@@ -52,63 +67,35 @@ class Mixture:
         sizes = zip(mixed, n_samples, strict=True)
         shares = [entry.weight or _share_of_size(n, config) for entry, n in sizes]
         total = math.fsum(shares)
-        return cls(
-            names=tuple(entry.name for entry in mixed),
-            n_samples=tuple(n_samples),
-            n_tokens=tuple(n_tokens),
-            rates=tuple(max(1, round(s / total * RATE_STEPS)) / RATE_STEPS for s in shares),
-            epochs=tuple(entry.epochs for entry in mixed),
-        )
-
-    @property
-    def ends(self) -> list[float]:
-        """Limit of draws from each dataset, infinite without a limit of epochs."""
-        limits = zip(self.n_samples, self.epochs, strict=True)
-        return [math.inf if epochs is None else n * epochs for n, epochs in limits]
-
-    @property
-    def is_sound(self) -> bool:
-        """Whether the sizes, rates and limits of all datasets are valid."""
-        columns = (self.n_samples, self.n_tokens, self.rates, self.epochs)
-        numbers = (*self.n_samples, *self.n_tokens, *self.rates, *filter(None, self.epochs))
-        return (
-            {len(column) for column in columns} == {len(self.names)}
-            and all(0 < number <= 2**62 for number in numbers)
-            and min(self.rates) >= 1 / RATE_STEPS
-        )
+        rates = [max(1, round(share / total * RATE_STEPS)) / RATE_STEPS for share in shares]
+        names, epochs = [entry.name for entry in mixed], [entry.epochs for entry in mixed]
+        return cls(tuple(map(MixturePart, names, n_samples, n_tokens, rates, epochs)))
 
     @property
     def is_limited(self) -> bool:
         """Whether every dataset has a limit of epochs, so that draws end."""
-        return None not in self.epochs
-
-    @property
-    def token_rates(self) -> list[float]:
-        """Share of tokens from each dataset in the long run, before any reaches its limit."""
-        sizes = zip(self.rates, self.n_tokens, self.n_samples, strict=True)
-        tokens = [rate * n_tokens / n_samples for rate, n_tokens, n_samples in sizes]
-        return [each / sum(tokens) for each in tokens]
+        return all(part.epochs for part in self.parts)
 
     def describe(self, n_draws: int) -> Iterator[str]:
         """Yields a line per dataset: its rates, and its epochs in the first `n_draws` draws."""
-        token_rates, counts = self.token_rates, self._shares_of(n_draws)
-        for d, name in enumerate(self.names):
-            limit = f" of at most {most:,}" if (most := self.epochs[d]) else ""
+        tokens = [part.rate * part.n_tokens / part.n_samples for part in self.parts]
+        for part, n_tokens, count in zip(self.parts, tokens, self._shares_of(n_draws), strict=True):
+            limit = f" of at most {part.epochs:,}" if part.epochs else ""
             yield (
-                f"{name}: {100 * self.rates[d]:.1f} % of samples, {100 * token_rates[d]:.1f} % of "
-                f"tokens; {counts[d] / self.n_samples[d]:.2f}{limit} epochs of "
-                f"{self.n_samples[d]:,} samples"
+                f"{part.name}: {100 * part.rate:.1f} % of samples, "
+                f"{100 * n_tokens / sum(tokens):.1f} % of tokens; "
+                f"{count / part.n_samples:.2f}{limit} epochs of {part.n_samples:,} samples"
             )
 
     def _shares_of(self, n_draws: int) -> list[float]:
         """Number of draws from each dataset among the first `n_draws`, to within a few."""
-        counts, active = [0.0] * len(self.names), set(range(len(self.names)))
+        counts, active = [0.0] * len(self.parts), dict(enumerate(self.parts))
         while active and (left := n_draws - sum(counts)) >= 1:
-            steps = [(self.ends[d] - counts[d]) / self.rates[d] for d in active]
-            step = min(left / sum(self.rates[d] for d in active), *steps)
-            for d in active:
-                counts[d] += step * self.rates[d]
-            active = {d for d in active if self.ends[d] - counts[d] >= 1 / 2}
+            steps = [(part.end - counts[d]) / part.rate for d, part in active.items()]
+            step = min(left / sum(part.rate for part in active.values()), *steps)
+            for d, part in active.items():
+                counts[d] += step * part.rate
+            active = {d: part for d, part in active.items() if part.end - counts[d] >= 1 / 2}
         return counts
 
     def draws_after(self, counts: Sequence[int], n_draws: int) -> Tokens:
@@ -117,21 +104,21 @@ class Mixture:
         `counts`: Number of earlier draws from each dataset. `n_draws`: Approximate number of draws
         to make, > 0.
         """
-        active = [d for d, count in enumerate(counts) if count < self.ends[d]]
+        active = [d for d, part in enumerate(self.parts) if counts[d] < part.end]
         if not active:
             return np.empty(0, np.int64)
-        first_due = min((counts[d] + 0.5) / self.rates[d] for d in active)
-        until = first_due + n_draws / sum(self.rates[d] for d in active)
-        due = [self._due_before(until, d, counts[d]) for d in active]
+        first_due = min((counts[d] + 0.5) / self.parts[d].rate for d in active)
+        until = first_due + n_draws / sum(self.parts[d].rate for d in active)
+        due = [_due_before(until, self.parts[d], counts[d]) for d in active]
         datasets = np.repeat(np.array(active, np.int64), [len(each) for each in due])
         return datasets[np.argsort(np.concatenate(due), kind="stable")]
 
-    def _due_before(self, time: float, dataset: int, count: int) -> Floats:
-        """Due times, before `time`, of a dataset's draws from draw number `count` on."""
-        rate = self.rates[dataset]
-        end = int(min(self.ends[dataset], time * rate + 1))
-        due = (np.arange(count, max(end, count)) + 0.5) / rate
-        return due[: np.searchsorted(due, time)]
+
+def _due_before(time: float, part: MixturePart, count: int) -> Floats:
+    """Due times, before `time`, of a dataset's draws from draw number `count` on."""
+    end = int(min(part.end, time * part.rate + 1))
+    due = (np.arange(count, max(end, count)) + 0.5) / part.rate
+    return due[: np.searchsorted(due, time)]
 
 
 def _share_of_size(n_samples: int, config: DataConfig) -> float:
@@ -156,11 +143,12 @@ class MixtureBatches(Batches):
 
     def __init__(self, mixture: Mixture, used: UsedTokens, config: DataConfig) -> None:
         """Takes the samples."""
-        super().__init__(used, config.tokens_per_batch, max(1, min(mixture.n_samples) // 4))
-        self.samples_of_epoch, self._mixture = sum(mixture.n_samples), mixture
-        kept = np.split(used.kept, np.cumsum(mixture.n_samples)[:-1])
+        n_samples = [part.n_samples for part in mixture.parts]
+        super().__init__(used, config.tokens_per_batch, max(1, min(n_samples) // 4))
+        self.samples_of_epoch, self._mixture = sum(n_samples), mixture
+        kept = np.split(used.kept, np.cumsum(n_samples)[:-1])
         self._visits = [Visits(ids, config.seed, d) for d, ids in enumerate(kept)]
-        self._n_draws = min(max(sum(mixture.n_samples), MIN_DRAWS), MAX_DRAWS)
+        self._n_draws = min(max(sum(n_samples), MIN_DRAWS), MAX_DRAWS)
         self._counts = [[0] * len(kept)]  # draws before each block that can be asked for
 
     def block(self, number: int) -> BatchBlock:
@@ -184,7 +172,7 @@ class MixtureBatches(Batches):
         starts, last_is_full = batch_starts(
             self._lengths[samples], self._budget, _drawn_before(samples)
         )
-        is_end = sum(counts) + len(samples) == sum(self._mixture.ends)
+        is_end = sum(counts) + len(samples) == sum(part.end for part in self._mixture.parts)
         is_only_one = is_end and len(starts) == 2 and not any(counts)
         if not last_is_full and not is_only_one:
             starts = starts[:-1]

@@ -114,19 +114,18 @@ class ChatText:
 class ChatTemplate:
     """A Jinja template of the kind that Hugging Face's tokenizers have.
 
-    `tokens`: Special tokens that templates may name, such as `bos_token`. `named`: All templates
-    that have names, of which `tool_use` is for conversations with tools.
+    `templates`: Templates by name: `default`, and `tool_use` for conversations with tools; others
+    are not used. `tokens`: Special tokens that templates may name, such as `bos_token`.
     """
 
     name: str
-    source: str  # the default template; empty if there is none
+    templates: Mapping[str, str]
     tokens: Mapping[str, str] = field(default_factory=dict)
-    named: Mapping[str, str] = field(default_factory=dict)
 
     def check(self) -> None:
         """Refuses a template that cannot be used."""
-        for source in (self.source, self.named.get(TOOL_USE, "")):
-            check_template(self.name, source)
+        for name in (DEFAULT, TOOL_USE):
+            check_template(self.name, self.templates.get(name, ""))
 
     def apply(self, conversation: Conversation) -> ChatText:
         """A conversation in the first form that the template accepts."""
@@ -138,18 +137,6 @@ class ChatTemplate:
         if "developer" not in source:
             system = {"role": "system"}  # the older name of this role
             messages = [{**m, **system} if m["role"] == "developer" else m for m in messages]
-        chat = self._in_any_form(source, values, messages)
-        if isinstance(chat, ChatText):
-            return chat
-        written = [{**each, "content": each.get("content") or ""} for each in messages]
-        takes_text = isinstance(self._in_any_form(source, values, written), ChatText)
-        raise _content_error(messages, self.name, takes_text=takes_text) or chat
-
-    def _in_any_form(
-        self, source: str, values: Mapping[str, Any], messages: list[Fields]
-    ) -> ChatText | RefusalError:
-        """The messages in the first form that the template accepts; or its last refusal."""
-        refusal = RefusalError()
         for form in forms_of(messages):
             chat = ChatText(self.name, source, values, form)
             try:
@@ -158,7 +145,7 @@ class ChatTemplate:
                 refusal = error
             else:
                 return chat
-        return refusal
+        raise _refusal_error(refusal, messages)
 
     def asking(self, text: str) -> str:
         """The text before the assistant's answer to a message of the user."""
@@ -166,14 +153,14 @@ class ChatTemplate:
         return self.apply(question).until(1, asks=True).text
 
     def _source_for(self, conversation: Conversation) -> str:
-        if conversation.tools and TOOL_USE in self.named:
-            return self.named[TOOL_USE]
-        if not self.source:
+        if conversation.tools and TOOL_USE in self.templates:
+            return self.templates[TOOL_USE]
+        if DEFAULT not in self.templates:
             raise InputError(
-                f"{self.name} has templates of the names {', '.join(sorted(self.named))}, but none "
-                f"is named {DEFAULT}; name a file: preprocess --template FILE"
+                f"{self.name} has templates of the names {', '.join(sorted(self.templates))}, but "
+                f"none is named {DEFAULT}; name a file: preprocess --template FILE"
             )
-        return self.source
+        return self.templates[DEFAULT]
 
     def _check_shown(self, conversation: Conversation, source: str) -> None:
         """Refuses fields whose names the template does not know: they would vanish."""
@@ -189,20 +176,19 @@ class ChatTemplate:
                 )
 
 
-def _content_error(messages: list[Fields], name: str, *, takes_text: bool) -> InputError | None:
-    """The error about content that a template does not take; None if no message explains it."""
+def _refusal_error(refusal: RefusalError, messages: list[Fields]) -> InputError:
+    """The refusal of all forms of messages, with what may be its reason."""
     for k, message in enumerate(messages):
         content = message.get("content")
         if isinstance(content, Parts) and content.other_types:
             kind = quoted(content.other_types[0])
             return InputError(f"messages[{k}] has content of type {kind}, but only text is trained")
-        if content is None and takes_text:
+        if content is None and "tool_calls" not in message:
             return InputError(
-                f"messages[{k}] (role {quoted(message['role'])}) has null content, and {name} "
-                'takes text only; write "" if it says nothing, or name another template: '
-                "preprocess --template FILE"
+                f"{refusal}; messages[{k}] (role {quoted(message['role'])}) has null content: "
+                'write "" if it says nothing, or name another template: preprocess --template FILE'
             )
-    return None
+    return refusal
 
 
 def _compiled(source: str) -> Any:

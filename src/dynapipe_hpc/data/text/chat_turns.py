@@ -72,17 +72,11 @@ def unlocated_error(chat: ChatText, k: int) -> InputError:
 
 
 class Turns(StrEnum):
-    """Samples of a conversation if the template changes a turn as soon as more turns follow it.
+    """Samples of a conversation if the template changes a turn as soon as more turns follow it."""
 
-    Attributes:
-        EACH: A sample for each such turn: the text up to it, as the model sees it when it answers.
-        LAST: One sample of the complete text, in which only the last turn is trained.
-        WHOLE: One sample of the complete text, in which all turns are trained as they stand there.
-    """
-
-    EACH = "each"
-    LAST = "last"
-    WHOLE = "whole"
+    EACH = "each"  # one for each such turn: the text up to it, as the model sees it when it answers
+    LAST = "last"  # one of the complete text, in which only the last turn is trained
+    WHOLE = "whole"  # one of the complete text, in which all turns are trained as they stand there
 
 
 def turn_samples(conversation: Conversation, chat: ChatText, turns: Turns) -> list[Rendered]:

@@ -4,13 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dynapipe_hpc.data.errors import InputError, quoted
-from dynapipe_hpc.data.text.messages import ASSISTANT, KNOWN_ROLES, Fields, Message, message_from
+from dynapipe_hpc.data.errors import InputError, listed
+from dynapipe_hpc.data.text.messages import ASSISTANT, Fields, Message, message_from
 from dynapipe_hpc.data.text.record_fields import (
     is_empty,
     json_of,
     kind_of,
-    listed,
     text_of,
 )
 
@@ -144,12 +143,6 @@ def _check_turns(messages: list[Message], name: str) -> None:
         )
     if not any(message.is_trained for message in turns):
         raise InputError(f"field '{name}' says that no turn is trained: nothing to learn")
-    for message in messages:
-        if not message.has_known_role:
-            raise InputError(
-                f"field '{name}' has a message from {quoted(message.fields['role'])}, which is not "
-                f"one of the known roles: {', '.join(sorted(KNOWN_ROLES))}"
-            )
 
 
 def _without_system(context: Conversation, system: Fields) -> Conversation:

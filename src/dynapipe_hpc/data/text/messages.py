@@ -4,14 +4,13 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.data.errors import InputError, listed, quoted
 from dynapipe_hpc.data.input_file import json_value
 from dynapipe_hpc.data.text.record_fields import (
     check_fields,
     is_empty,
     json_of,
     kind_of,
-    listed,
     text_of,
 )
 
@@ -63,16 +62,11 @@ class Arguments(dict[str, Any]):
 
 
 class Message(NamedTuple):
-    """A message as a template takes it.
-
-    `has_known_role`: Whether its role is known, as ShareGPT's must be; a template would write an
-    unknown role as it is.
-    """
+    """A message as a template takes it."""
 
     fields: Fields
     is_trained: bool
     is_call: bool  # whether its role is one of `CALLS`; several such messages in a row are joined
-    has_known_role: bool
 
 
 def message_from(value: object, name: str) -> Message:
@@ -91,16 +85,20 @@ def message_from(value: object, name: str) -> Message:
         fields |= dict.fromkeys(REASONING, reasoning)
     present = {k: v for k, v in fields.items() if v is not None and k not in FLAGS}
     present.pop("function_call", None)
-    has_known_role = "from" not in value or role in KNOWN_ROLES
-    return Message(present, is_trained, is_call, has_known_role)
+    return Message(present, is_trained, is_call)
 
 
 def _role_and_content(message: Fields, name: str) -> tuple[str, object]:
-    if "from" in message:
-        return text_of(message, "from"), text_of(message, "value")
-    if not isinstance(role := message.get("role"), str):
-        raise InputError(f"field '{name}' has no 'role' (found {listed(message)})")
-    return role, message.get("content")
+    if "from" not in message:
+        if not isinstance(role := message.get("role"), str):
+            raise InputError(f"field '{name}' has no 'role' (found {listed(message)})")
+        return role, message.get("content")
+    if (sender := text_of(message, "from")) not in KNOWN_ROLES:  # a template would write it
+        raise InputError(
+            f"field '{name}' is from {quoted(sender)}, which is not one of the known roles: "
+            f"{', '.join(sorted(KNOWN_ROLES))}"
+        )
+    return sender, text_of(message, "value")
 
 
 def _content(content: object, name: str) -> object:

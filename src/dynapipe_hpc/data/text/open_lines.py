@@ -33,8 +33,8 @@ _ROWS_AT_A_TIME = 256
 
 
 @contextmanager
-def open_lines(path: Path) -> Iterator["LineFile"]:
-    """Opens a source; its first bytes tell its kind.
+def open_lines(path: Path) -> Iterator[Iterator[bytes]]:
+    """Opens a source; its first bytes tell its kind. Lines have their ends, but perhaps the last.
 
     Raises `OSError`: The source cannot be read. Raises `InputError`: It is compressed or a table,
     and damaged; or reading it needs another package.
@@ -56,7 +56,7 @@ def is_plain_text(path: Path) -> bool:
     return not start.startswith((_GZIP, *_ZSTD, *_TABLES)) and not _begins_array(start)
 
 
-def _lines_of(path: Path, file: Any) -> Iterator["LineFile"]:
+def _lines_of(path: Path, file: Any) -> Iterator[Iterator[bytes]]:
     start = file.peek(_PEEKED)
     damage: tuple[type[Exception], ...] = EOFError, zlib.error, gzip.BadGzipFile
     if start.startswith(_GZIP):
@@ -69,20 +69,32 @@ def _lines_of(path: Path, file: Any) -> Iterator["LineFile"]:
         file = io.BufferedReader(_ZstdText(file, unpacker.decompressobj))
     try:
         if start.startswith(_TABLES):
-            rows = (_without_nulls(row, is_row=True) for row in _rows(path, file, start))
-            yield _Records(json.dumps(row, default=_no_text) for row in rows)
+            yield map(_json_line, _rows(path, file, start))
+        elif _begins_array(file.peek(_PEEKED)):
+            yield map(_json_line, _elements(path, file))
         else:
-            yield _text(path, file)
+            yield _bounded_lines(file)
     except damage as error:
         raise InputError(f"{path}: cannot be unpacked: {error}; copy or pack it again") from None
 
 
-def _text(path: Path, file: io.BufferedReader) -> "LineFile":
-    """The lines of a text, or the elements of an array, which is read as a whole."""
-    if not _begins_array(file.peek(_PEEKED)):
-        return file
+def _bounded_lines(file: io.BufferedReader) -> Iterator[bytes]:
+    """Lines, of which those that are too long for memory lose their end."""
+    while line := file.readline(MAX_LINE_BYTES + 1):
+        rest = line
+        while len(line) > MAX_LINE_BYTES and rest and not rest.endswith(b"\n"):
+            rest = file.readline(MAX_LINE_BYTES)
+        yield line
+
+
+def _json_line(record: Any) -> bytes:
+    return json.dumps(record, default=_no_text).encode() + b"\n"
+
+
+def _elements(path: Path, file: io.BufferedReader) -> list[Any]:
+    """The elements of an array, which is read as a whole."""
     try:
-        elements = json.loads(file.read().decode("utf-8-sig"))
+        elements: list[Any] = json.loads(file.read().decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise InputError(f"{path}: not UTF-8; write the file as UTF-8") from None
     except (ValueError, RecursionError) as error:
@@ -90,7 +102,7 @@ def _text(path: Path, file: io.BufferedReader) -> "LineFile":
             f"{path}: begins a JSON array, but is not one ({error}); correct it, or write a record "
             "per line"
         ) from None
-    return _Records(json.dumps(each) for each in elements)
+    return elements
 
 
 def _begins_array(start: bytes) -> bool:
@@ -126,19 +138,6 @@ class _ZstdText(io.RawIOBase):
         return n
 
 
-class _Records:
-    """Records of a file without lines, as lines of JSON."""
-
-    def __init__(self, records: Iterator[str]) -> None:
-        self._records = records
-
-    def readline(self, limit: int = -1, /) -> bytes:
-        """The next record, even if it is longer than the limit: it is in memory already."""
-        del limit
-        record = next(self._records, None)
-        return b"" if record is None else record.encode() + b"\n"
-
-
 def _no_text(value: object) -> dict[str, str]:
     """An object in place of a value that JSON lacks, such as a date in a field not used."""
     return {"type": type(value).__name__}
@@ -160,7 +159,8 @@ def _rows(path: Path, file: BinaryIO, start: bytes) -> Iterator[dict[str, Any]]:
             batches = map(opened.get_batch, range(opened.num_record_batches))
         for batch in batches:
             for first in range(0, batch.num_rows, _ROWS_AT_A_TIME):
-                yield from batch.slice(first, _ROWS_AT_A_TIME).to_pylist()
+                rows = batch.slice(first, _ROWS_AT_A_TIME).to_pylist()
+                yield from (_without_nulls(row, is_row=True) for row in rows)
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{path}: a damaged table: {error}") from None
 
@@ -175,10 +175,6 @@ def _without_nulls(value: Any, *, is_row: bool = False) -> Any:
             return [_without_nulls(each) for each in value]
         case _:
             return value
-
-
-LineFile = io.BufferedReader | _Records
-"""Lines as bytes, each with its line end, except perhaps the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +196,8 @@ def read_blocks(path: Path) -> Iterator[Lines]:
     block: list[bytes] = []
     first, n_bytes = 1, 0
     try:
-        with open_lines(path) as file:
-            while line := _next_line(file):
+        with open_lines(path) as lines:
+            for line in lines:
                 block.append(line)
                 n_bytes += len(line)
                 if n_bytes >= BLOCK_BYTES:
@@ -211,11 +207,3 @@ def read_blocks(path: Path) -> Iterator[Lines]:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
     if block:
         yield Lines(path, first, block)
-
-
-def _next_line(file: LineFile) -> bytes:
-    """A line, or only its start if it is too long for memory."""
-    line = rest = file.readline(MAX_LINE_BYTES + 1)
-    while len(line) > MAX_LINE_BYTES and rest and not rest.endswith(b"\n"):
-        rest = file.readline(MAX_LINE_BYTES)
-    return line

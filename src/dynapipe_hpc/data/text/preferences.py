@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.data.errors import InputError, listed, quoted
 from dynapipe_hpc.data.input_file import json_value
 from dynapipe_hpc.data.text.conversation import (
     CONVERSATIONS,
@@ -22,27 +22,27 @@ from dynapipe_hpc.data.text.record_fields import (
     instruction_of,
     is_empty,
     kind_of,
-    listed,
     text_of,
 )
 
 CHOSEN, REJECTED, PROMPT = "chosen", "rejected", "prompt"
 ANSWERS = (CHOSEN, REJECTED)
-COMPLETIONS = "completions"
-"""Field of rated answers, of which the best and the worst make a pair (UltraFeedback)."""
 _SAME = "fields 'chosen' and 'rejected' are the same: nothing to prefer"
 _DEGREE = "overall_preference"
-_SCORE, _RESPONSE = "overall_score", "response"
 _PRINTED_MESSAGES = re.compile(r"\s*(array\()?(\{'messages': )?\[\{'(role|from|content|value)': ")
 _LIKE_PROMPTS = ("question", "query", "input")
 """Fields that hold the prompt in other data sets; without it, answers mean something else."""
 
 
 def with_usual_names(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A pair in the format of OpenAI, HelpSteer, NeMo or StackExchange, with TRL's field names."""
+    """A pair in the format of OpenAI, HelpSteer, NeMo, UltraFeedback or StackExchange, as in TRL.
+
+    Of rated or ranked answers the best and the worst make the pair.
+    """
     if not record.keys().isdisjoint((PROMPT, *ANSWERS)):
         return record
     shared: Mapping[str, Any] = {}
+    prompt: Any = None
     match record:
         case {
             "input": {"messages": prompt} as shared,
@@ -59,19 +59,26 @@ def with_usual_names(record: Mapping[str, Any]) -> Mapping[str, Any]:
             "overall_preference": int(degree),  # > 0 if the second is better
         }:
             chosen, rejected = (two, one) if degree > 0 else (one, two)
-        case {"context": prompt, "completions": list(ranked)} if _are_ranked(ranked):
-            by_rank = sorted(ranked, key=lambda each: each["rank"])
-            chosen, rejected = by_rank[0]["completion"], by_rank[-1]["completion"]
+        case {"context": prompt, "completions": list(answers)} if ends := _least_and_greatest(
+            answers, "rank", "completion"
+        ):
+            chosen, rejected = ends
+        case {"instruction": _, "completions": list(answers)} if ends := _least_and_greatest(
+            answers, "overall_score", "response"
+        ):
+            rejected, chosen = ends
         case _:
             return record
     return {**shared, **record, PROMPT: prompt, CHOSEN: chosen, REJECTED: rejected}
 
 
-def _are_ranked(answers: Sequence[Any]) -> bool:
-    return len(answers) > 1 and all(
-        isinstance(each, dict) and isinstance(each.get("rank"), int) and "completion" in each
-        for each in answers
-    )
+def _least_and_greatest(answers: Sequence[Any], number: str, text: str) -> tuple[Any, Any] | None:
+    """The answers of the least and of the greatest number; None if one has no number."""
+    numbers: list[Any] = [each.get(number) if isinstance(each, dict) else None for each in answers]
+    if not numbers or not all(type(n) in (int, float) and abs(n) < math.inf for n in numbers):
+        return None
+    least, greatest = (end(answers, key=lambda each: each[number]) for end in (min, max))
+    return least.get(text), greatest.get(text)
 
 
 def are_messages(record: Mapping[str, Any]) -> bool:
@@ -86,15 +93,10 @@ def text_preference(record: Mapping[str, Any]) -> Texts:
     """The pair of texts in a record.
 
     Its prompt is `prompt`, or an instruction as Alpaca has it, or else what both answers begin
-    with, up to the last blank before they differ. The best and the worst of rated answers make the
-    pair.
+    with, up to the last blank before they differ.
     """
-    is_rated = COMPLETIONS in record and CHOSEN not in record
-    _check_fields(record, needs_answers=not is_rated)
-    if is_rated:
-        chosen, rejected = _best_and_worst(record[COMPLETIONS])
-    else:
-        chosen, rejected = (text_of(record, name) for name in ANSWERS)
+    _check_fields(record)
+    chosen, rejected = (text_of(record, name) for name in ANSWERS)
     if record.get(PROMPT) is not None:
         prompt = text_of(record, PROMPT)
     elif "instruction" in record:
@@ -117,7 +119,7 @@ def chat_preference(record: Mapping[str, Any]) -> tuple[Conversation, ...]:
     The messages before the answers are the first messages of both answers, or are in `prompt`, or
     else in `conversations` or `messages`.
     """
-    _check_fields(record, needs_answers=True)
+    _check_fields(record)
     before = _messages_before(record)
     if before in [record[name] for name in ANSWERS]:  # `messages` that repeat an answer
         before = []
@@ -163,14 +165,13 @@ def _check_answer(name: str, chat: Conversation, n_before: int) -> None:
         raise InputError(f"field '{name}' ends with a message without text")
 
 
-def _check_fields(record: Mapping[str, Any], *, needs_answers: bool) -> None:
-    if needs_answers:
-        for name in ANSWERS:
-            if name not in record:
-                raise InputError(
-                    f"field '{name}' is missing (found {listed(record)}); a preference pair has "
-                    "both answers, 'chosen' and 'rejected'"
-                )
+def _check_fields(record: Mapping[str, Any]) -> None:
+    for name in ANSWERS:
+        if name not in record:
+            raise InputError(
+                f"field '{name}' is missing (found {listed(record)}); a preference pair has "
+                "both answers, 'chosen' and 'rejected', or completions with a rank or score each"
+            )
     check_fields({k: v for k, v in record.items() if k not in ANSWERS}, "record")
     if record.get(_DEGREE) == 0:
         raise InputError(f"field '{_DEGREE}' is 0: nothing to prefer")
@@ -210,26 +211,6 @@ def _shared(chosen: str, rejected: str) -> str:
     while n and not chosen[n - 1].isspace():
         n -= 1
     return chosen[:n].rstrip()
-
-
-def _best_and_worst(completions: object) -> tuple[str, str]:
-    if not isinstance(completions, list) or len(completions) < len(ANSWERS):
-        raise InputError(f"field '{COMPLETIONS}' is {kind_of(completions)}, not a list of answers")
-    rated: list[tuple[float, str]] = []
-    for k, each in enumerate(completions):
-        place = f"{COMPLETIONS}[{k}]"
-        answer: Fields = each if isinstance(each, dict) else {}
-        score: Any = answer.get(_SCORE)
-        text = answer.get(_RESPONSE)
-        if type(score) not in (int, float) or not abs(score) < math.inf:
-            raise InputError(f"field '{place}.{_SCORE}' is {quoted(score)}, not a number")
-        if not isinstance(text, str):
-            raise InputError(f"field '{place}.{_RESPONSE}' is {kind_of(text)}, not a string")
-        rated.append((score, text))
-    best, worst = max(rated, key=lambda r: r[0]), min(rated, key=lambda r: r[0])
-    if best[0] == worst[0]:
-        raise InputError(f"field '{COMPLETIONS}' gives all answers one score: nothing to prefer")
-    return best[1], worst[1]
 
 
 def _messages_before(record: Mapping[str, Any]) -> list[Any]:

@@ -31,17 +31,14 @@ class PreprocessOptions:
 
 @dataclass(slots=True)
 class PreprocessTotals:
-    """Counts of what preprocessing has done so far.
-
-    `first_skipped`: File, line number and reason of the first bad line; empty if none is bad.
-    """
+    """Counts of what preprocessing has done so far."""
 
     n_bytes: int = 0
     n_records: int = 0
     n_samples: int = 0
     n_tokens: int = 0
     n_skipped: int = 0
-    first_skipped: str = ""
+    first_skipped: str = ""  # file, line number and reason of the first bad line
 
 
 OnProgress = Callable[[float | None, PreprocessTotals], None]
@@ -105,7 +102,7 @@ def write_dataset(
             totals.n_bytes += tokenized.n_bytes
             totals.n_records += tokenized.n_records
             totals.n_samples += len(block.tasks)
-            totals.n_tokens += block.n_tokens
+            totals.n_tokens += sum(map(len, block.tokens))
             totals.n_skipped += len(bad)
             on_progress(None if n_bytes is None else totals.n_bytes / max(1, n_bytes), totals)
         if totals.n_samples == 0:
@@ -116,10 +113,10 @@ def write_dataset(
 
 def header_of(recipe: Recipe, sources: Sequence[Path]) -> DatasetHeader:
     """The header of a dataset, which names its tokenizer and sources."""
-    tokenizer = recipe.tokenizer
+    tokenizer, files = recipe.tokenizer, recipe.tokenizer.files
     return DatasetHeader(
-        tokenizer.name,
-        tokenizer.sha256,
+        files.name,
+        files.sha256,
         tokenizer.vocab_size,
         tokenizer.eos_id,
         tokenizer.start_id,
@@ -127,8 +124,8 @@ def header_of(recipe: Recipe, sources: Sequence[Path]) -> DatasetHeader:
         special_tokens=tokenizer.special_tokens,
         turns=recipe.turns if recipe.template and not recipe.format.has_pairs else "",
         has_pairs=recipe.format.has_pairs,
-        vocabulary_sha256=tokenizer.vocabulary_sha256,
-        transformers=tokenizer.transformers,
+        vocabulary_sha256=files.vocabulary_sha256,
+        transformers=files.transformers,
     )
 
 

@@ -11,27 +11,23 @@ from dynapipe_hpc.data.text.chat_turns import Turns
 from dynapipe_hpc.data.text.open_lines import BYTE_ORDER_MARK, STDIN, read_blocks
 from dynapipe_hpc.data.text.record_fields import RecordFormat
 from dynapipe_hpc.data.text.records import PAIR_FIELDS, PairFields, formats_of_record
-from dynapipe_hpc.data.text.tokenizer_files import TokenizerFiles, read_templates, read_tokenizer
+from dynapipe_hpc.data.text.tokenizer_files import read_template, read_tokenizer
 from dynapipe_hpc.data.text.tokenizers import Tokenizer, load_tokenizer
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Rules by which lines become samples; the same for all lines of all sources.
-
-    `template`: Chat template of conversations; None for pairs that are tokenized as they are.
-    """
+    """Rules by which lines become samples; the same for all lines of all sources."""
 
     tokenizer: Tokenizer
     format: RecordFormat = RecordFormat.PAIRS
     fields: PairFields = PAIR_FIELDS
-    template: ChatTemplate | None = None
+    template: ChatTemplate | None = None  # None for pairs that are tokenized as they are
     turns: Turns = Turns.EACH  # samples of conversations whose turns change when more turns follow
 
 
 def recipe_of(
     tokenizer: Tokenizer,
-    files: TokenizerFiles | None,
     record_format: RecordFormat,
     *,
     fields: PairFields = PAIR_FIELDS,
@@ -46,11 +42,15 @@ def recipe_of(
     Rendered text begins with what its template writes, so no start token comes before it, unless
     one is named, or the tokenizer belongs to an encoder-decoder model.
 
-    `files`: Files of the tokenizer; None for bytes. `turns`: Samples of conversations whose turns
-    change when more turns follow. `names_start`: Whether the start token was named rather than
-    derived.
+    `turns`: Samples of conversations whose turns change when more turns follow. `names_start`:
+    Whether the start token was named rather than derived.
     """
-    chat = _template(files, template)
+    files = tokenizer.files
+    chat = None
+    if template is not None:
+        chat = ChatTemplate(str(template), {DEFAULT: read_template(template)}, files.names)
+    elif files.templates:
+        chat = ChatTemplate(f"the chat template of {files.name}", files.templates, files.names)
     if record_format is RecordFormat.TEXT and template is not None:
         raise InputError(f"--template {template}: plain text has no messages; leave it out")
     if record_format.has_pairs and turns is not Turns.EACH:
@@ -68,17 +68,6 @@ def recipe_of(
     if not names_start and tokenizer.input_end_id is None:
         tokenizer = replace(tokenizer, start_id=None)
     return Recipe(tokenizer, record_format, fields, chat, turns)
-
-
-def _template(files: TokenizerFiles | None, path: Path | None) -> ChatTemplate | None:
-    if path is not None:
-        templates, what = read_templates(path), str(path)
-    elif files and files.templates:
-        templates, what = files.templates, f"the chat template of {files.name}"
-    else:
-        return None
-    named = {name: text for name, text in templates.items() if name != DEFAULT}
-    return ChatTemplate(what, templates.get(DEFAULT, ""), files.names if files else {}, named)
 
 
 def format_of_sources(sources: Sequence[Path], fields: PairFields) -> RecordFormat:
@@ -112,11 +101,9 @@ def prompt_tokens(text: str, tokenizer_path: Path, *, chat: bool) -> tuple[Token
     `chat`: Whether the text is a message of the user that the assistant is to answer, as the
     tokenizer's chat template renders it.
     """
-    files = read_tokenizer(tokenizer_path)
-    tokenizer = load_tokenizer(files)
+    tokenizer = load_tokenizer(read_tokenizer(tokenizer_path))
     if not chat:
-        return tokenizer, list(tokenizer.encode([text])[0])
-    recipe = recipe_of(tokenizer, files, RecordFormat.MESSAGES)
+        return tokenizer, list(tokenizer.encode(text, special_tokens=False)[0])
+    recipe = recipe_of(tokenizer, RecordFormat.MESSAGES)
     prompt = recipe.template.asking(text) if recipe.template else text
-    [(tokens, _)] = recipe.tokenizer.encode_marked([prompt], [[]])
-    return recipe.tokenizer, list(tokens)
+    return recipe.tokenizer, list(recipe.tokenizer.encode(prompt)[0])

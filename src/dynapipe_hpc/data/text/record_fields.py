@@ -1,38 +1,22 @@
 """Formats of records, fields that are refused, checked texts, and words for what values are."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
-from itertools import islice
 from typing import Any
 
-from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.data.errors import InputError, listed
 from dynapipe_hpc.data.input_file import json_value
-
-MAX_NAMES = 8
-"""Maximum number of names of fields or roles that an error message lists."""
 
 
 class RecordFormat(StrEnum):
-    """Shape of the records of a source.
+    """Shape of the records of a source."""
 
-    Attributes:
-        PAIRS: An input and a target, in fields of any name.
-        ALPACA: `instruction`, `input` (may be missing or empty) and `output`; Dolly calls the last
-            two `context` and `response`.
-        MESSAGES: A conversation: `messages` of `role` and `content` (OpenAI), or `conversations` of
-            `from` and `value` (ShareGPT), or `prompt` and `completion` of messages (TRL).
-        TEXT: `text`, all of which is the target.
-        PREFERENCES: Two answers to one prompt, as texts: `chosen`, `rejected` and `prompt`, see
-            `text_preference`.
-        CHAT_PREFERENCES: Two answers to one prompt, as messages, see `chat_preference`.
-    """
-
-    PAIRS = "pairs"
-    ALPACA = "alpaca"
-    MESSAGES = "messages"
-    TEXT = "text"
-    PREFERENCES = "preferences"
-    CHAT_PREFERENCES = "chat_preferences"
+    PAIRS = "pairs"  # an input and a target, in fields of any name
+    ALPACA = "alpaca"  # instruction, input and output; Dolly: instruction, context and response
+    MESSAGES = "messages"  # messages (OpenAI), conversations (ShareGPT) or prompt and completion
+    TEXT = "text"  # a text, all of which is the target
+    PREFERENCES = "preferences"  # two answers to one prompt, as texts: `text_preference`
+    CHAT_PREFERENCES = "chat_preferences"  # as messages: `chat_preference`
 
     @property
     def has_pairs(self) -> bool:
@@ -142,23 +126,3 @@ def kind_of(value: object) -> str:
             return "a list"
         case _:
             return "an object"
-
-
-def texts_in(value: object) -> Iterator[str]:
-    """All texts in a JSON value, however deep; also names of fields, which a template may write."""
-    left = [value]
-    while left:
-        match left.pop():
-            case str() as text:
-                yield text
-            case list() as values:
-                left += reversed(values)
-            case dict() as fields:
-                left += reversed([each for field in fields.items() for each in field])
-
-
-def listed(names: Collection[str]) -> str:
-    """Names for an error message, at most `MAX_NAMES` of them."""
-    shown = ", ".join(map(quoted, islice(names, MAX_NAMES)))
-    more = len(names) - MAX_NAMES
-    return f"{shown}, {more} more" if more > 0 else shown or "no fields"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.errors import InputError, listed
 from dynapipe_hpc.data.input_file import GIT_LFS, IS_POINTER
 from dynapipe_hpc.data.text.conversation import (
     CONVERSATIONS,
@@ -18,7 +18,6 @@ from dynapipe_hpc.data.text.conversation import (
 )
 from dynapipe_hpc.data.text.preferences import (
     ANSWERS,
-    COMPLETIONS,
     are_messages,
     chat_preference,
     text_preference,
@@ -28,7 +27,6 @@ from dynapipe_hpc.data.text.record_fields import (
     RecordFormat,
     check_fields,
     instruction_of,
-    listed,
     text_of,
 )
 
@@ -69,11 +67,8 @@ def sample_of(record: Record, record_format: RecordFormat, fields: PairFields) -
 
 
 def _has_answers(record: Record) -> bool:
-    return any(isinstance(record.get(name), str | list | dict) for name in ANSWERS)
-
-
-def _is_rated(record: Record) -> bool:
-    return isinstance(record.get(COMPLETIONS), list) and "instruction" in record
+    is_rated = isinstance(record.get("completions"), list)
+    return is_rated or any(isinstance(record.get(name), str | list | dict) for name in ANSWERS)
 
 
 def _has_prompt(record: Record, fields: PairFields) -> bool:
@@ -124,7 +119,7 @@ def _answer(record: Record, name: str) -> str:
 
 SURE: Mapping[RecordFormat, Callable[[Record, PairFields], bool]] = {
     RecordFormat.CHAT_PREFERENCES: lambda record, _: _has_answers(record) and are_messages(record),
-    RecordFormat.PREFERENCES: lambda record, _: _has_answers(record) or _is_rated(record),
+    RecordFormat.PREFERENCES: lambda record, _: _has_answers(record),
     RecordFormat.MESSAGES: lambda record, fields: _message_fields(record, fields) is not None,
     RecordFormat.PAIRS: _has_prompt,
 }

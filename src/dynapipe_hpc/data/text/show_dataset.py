@@ -41,7 +41,7 @@ def show_samples(path: Path, n_samples: int, tokenizer: TokenizerFiles | None) -
 
 def _lines(sample_id: int, dataset: DatasetFile, tokenizer: TokenizerFiles | None) -> Iterator[str]:
     uses = _uses_of(sample_id, dataset)
-    task = escaped(dataset.task_names[dataset.task_ids[sample_id]], keep="")
+    task = escaped(dataset.header.task_names[dataset.task_ids[sample_id]], keep="")
     counts = f"{len(uses):,} tokens, {len(uses) - uses.count(_READ):,} of them trained"
     yield f"sample {sample_id:,} of task {task}: {counts}"
     width = max(map(len, {*uses, _TRAINED}))
@@ -58,17 +58,17 @@ def _uses_of(sample_id: int, dataset: DatasetFile) -> list[str]:
     uses = [_READ] * (inputs + targets)
     for start, end in dataset.spans.of_sample(sample_id) or [(inputs, inputs + targets)]:
         uses[start:end] = [answer] * (end - start)
-    if dataset.start_id is None:  # nothing predicts the first token
+    if dataset.header.start_id is None:  # nothing predicts the first token
         uses[0] = _READ
     return uses + [_REJECTED] * sum(rejected)
 
 
 def _text(tokens: list[int], dataset: DatasetFile, tokenizer: TokenizerFiles | None) -> str:
-    if tokenizer is not None:
+    if tokenizer and tokenizer.model:
         return tokenizer.model.decode(tokens, skip_special_tokens=False)
     if dataset.header.tokenizer_name == _BYTES:
-        text = bytes(token for token in tokens if token != dataset.eos_id)
-        return text.decode(errors="replace") + "<end>" * tokens.count(dataset.eos_id)
+        text = bytes(token for token in tokens if token != dataset.header.eos_id)
+        return text.decode(errors="replace") + "<end>" * tokens.count(dataset.header.eos_id)
     return " ".join(map(str, tokens))
 
 
@@ -106,9 +106,9 @@ def _summary(dataset: DatasetFile) -> Iterator[str]:
     named = (header.tokenizer_name, header.tokenizer_sha256[:12], header.created)
     tokenizer, sha256, created = (escaped(text, keep="") for text in named)
     counts = {name: int(of_samples.sum()) for name, of_samples in _stored(dataset).items()}
-    what = "pairs  " if dataset.has_pairs else "samples"
+    what = "pairs  " if dataset.header.has_pairs else "samples"
     yield f"{dataset.path}: dataset of {created}"
-    yield f"{what}    {dataset.n_samples:,} of {len(dataset.task_names):,} tasks"
+    yield f"{what}    {dataset.n_samples:,} of {len(dataset.header.task_names):,} tasks"
     sides = ", ".join(f"{n:,} of {name}" for name, n in counts.items())
     yield f"tokens     {sum(counts.values()):,} ({sides})"
     special = ", text made special tokens" if header.special_tokens else ""
@@ -124,18 +124,18 @@ def _summary(dataset: DatasetFile) -> Iterator[str]:
 
 def _stored(dataset: DatasetFile) -> dict[str, Lengths]:
     of_pairs = ("prompts", "chosen answers", "rejected answers")
-    names = of_pairs if dataset.has_pairs else ("inputs", "targets")
+    names = of_pairs if dataset.header.has_pairs else ("inputs", "targets")
     return dict(zip(names, dataset.lengths.T, strict=True))
 
 
 def _table(dataset: DatasetFile, lengths: Lengths) -> Iterator[str]:
-    names = [escaped(name, keep="") for name in dataset.task_names]
+    names = [escaped(name, keep="") for name in dataset.header.task_names]
     width = max(len("all tasks"), *map(len, names))
     heads = (f"p{p}" if p < 100 else "longest" for p in PERCENTILES)
     yield f"{'task':{width}} {'samples':>12} {'tokens':>15} " + " ".join(f"{h:>8}" for h in heads)
     yield _row("all tasks", width, lengths)
     used = set(np.unique(dataset.task_ids).tolist())
-    for task_id in filter(used.__contains__, np.argsort(dataset.task_names).tolist()):
+    for task_id in filter(used.__contains__, np.argsort(dataset.header.task_names).tolist()):
         yield _row(names[task_id], width, lengths[dataset.task_ids == task_id])
 
 

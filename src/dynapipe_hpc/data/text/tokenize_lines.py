@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,10 +10,9 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain, islice
 from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.data.text.chat_template import ChatTemplate, Rendered
@@ -22,9 +20,9 @@ from dynapipe_hpc.data.text.chat_turns import start_of_turn, turn_samples
 from dynapipe_hpc.data.text.conversation import Conversation, Texts, check_no_context, n_shared
 from dynapipe_hpc.data.text.open_lines import BYTE_ORDER_MARK, MAX_LINE_BYTES, Lines
 from dynapipe_hpc.data.text.recipe import Recipe
-from dynapipe_hpc.data.text.record_fields import RecordFormat, kind_of, texts_in
+from dynapipe_hpc.data.text.record_fields import RecordFormat, kind_of
 from dynapipe_hpc.data.text.records import FormatError, check_first_line, sample_of, task_of
-from dynapipe_hpc.data.text.tokenizers import Marked, Tokenizer, encode_answers
+from dynapipe_hpc.data.text.tokenizers import Tokenizer, encode_answer, utf8_of
 from dynapipe_hpc.data.token_block import TokenBlock, TokenizedSample
 from dynapipe_hpc.data.trained_tokens import Span
 
@@ -33,12 +31,12 @@ def check_special_tokens(conversation: Conversation, tokenizer: Tokenizer) -> No
     """Refuses messages that spell a special token, unless --special-tokens accepts it."""
     if tokenizer.special_tokens:
         return
-    for text in texts_in([conversation.messages, conversation.tools, dict(conversation.values)]):
-        for token in tokenizer.special_texts:
-            if token in text:
-                raise InputError(
-                    f"a message spells the special token {token}; --special-tokens accepts it"
-                )
+    texts = json.dumps([conversation.messages, conversation.tools, dict(conversation.values)])
+    for token in tokenizer.special_texts:
+        if json.dumps(token)[1:-1] in texts:  # also in names of fields, which a template may write
+            raise InputError(
+                f"a message spells the special token {token}; --special-tokens accepts it"
+            )
 
 
 def turn_end_ids(sample: Rendered, tokenizer: Tokenizer) -> set[int]:
@@ -126,15 +124,12 @@ def pair_sample(
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """A line that is not a valid sample.
-
-    `is_format`: Whether the complete file has another format; the reason then names the remedy.
-    """
+    """A line that is not a valid sample."""
 
     path: Path
     number: int  # number of the line in the file, from 1
     reason: str
-    is_format: bool = False
+    is_format: bool = False  # whether the file has another format; the reason names the remedy
 
     def describe(self) -> str:
         """File, line number and reason, as a message."""
@@ -151,26 +146,15 @@ class TokenizedLines:
     bad: tuple[BadLine, ...]
 
 
-class _Text(NamedTuple):
-    """Texts of a line to tokenize: answers with their prompts, or what a template has written."""
-
-    number: int
-    task: str
-    answers: Sequence[tuple[str, str]]
-    rendered: Sequence[Rendered]
-
-
 def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
     """Makes samples of every line that is not blank.
 
     Targets of pairs end with the end-of-sequence token.
     """
-    texts: list[_Text] = []
+    samples: list[TokenizedSample] = []
+    end_ids: set[int] = set()
     bad: list[BadLine] = []
-
-    def leave_out(number: int, error: InputError) -> None:
-        bad.append(BadLine(lines.path, number, str(error), isinstance(error, FormatError)))
-
+    n_records = 0
     is_first = lines.first == 1
     for number, content in enumerate(lines.lines, start=lines.first):
         line = content.removeprefix(BYTE_ORDER_MARK) if is_first else content
@@ -180,81 +164,53 @@ def tokenize_lines(lines: Lines, recipe: Recipe) -> TokenizedLines:
             if is_first:
                 is_first = False
                 check_first_line(lines.path, line, recipe.format, recipe.fields)
-            texts.append(_checked(_text_of(number, _parse(line), recipe)))
+            made, ends = _samples(_parse(line), recipe)
         except InputError as error:
-            leave_out(number, error)
+            bad.append(BadLine(lines.path, number, str(error), isinstance(error, FormatError)))
         except RecursionError:
-            leave_out(number, InputError("values are nested too deeply"))
-    samples: list[TokenizedSample] = []
-    end_ids: set[int] = set()
-    n_records = 0
-    for text, marked in zip(texts, _marked(texts, recipe.tokenizer), strict=True):
-        try:
-            samples += _samples(marked, text.task, recipe)
-        except InputError as error:
-            leave_out(text.number, error)
-            continue
-        n_records += 1
-        for rendered in text.rendered:
-            end_ids |= turn_end_ids(rendered, recipe.tokenizer)
-    bad.sort(key=lambda line: line.number)
+            bad.append(BadLine(lines.path, number, "values are nested too deeply"))
+        else:
+            samples += made
+            end_ids |= ends
+            n_records += 1
     block = TokenBlock.from_samples(
         samples, recipe.tokenizer.vocab_size, end_ids, has_pairs=recipe.format.has_pairs
     )
     return TokenizedLines(block, lines.n_bytes, n_records, tuple(bad))
 
 
-def _text_of(number: int, record: dict[str, Any], recipe: Recipe) -> _Text:
+def _samples(record: dict[str, Any], recipe: Recipe) -> tuple[list[TokenizedSample], set[int]]:
+    """Samples of a record, and the ids of the tokens that end their trained turns."""
     content, task = sample_of(record, recipe.format, recipe.fields), task_of(record)
-    if recipe.template is not None:
-        chats = content.as_conversations() if isinstance(content, Texts) else content
-        return _Text(number, task, [], _rendered(chats, recipe.template, recipe))
-    if not isinstance(content, Texts):
-        raise InputError("messages need a chat template: preprocess --template FILE")
-    if recipe.format is not RecordFormat.TEXT:
-        check_no_context(record)
-    return _Text(number, task, [(content.prompt, answer) for answer in content.answers], [])
-
-
-def _checked(text: _Text) -> _Text:
-    """Refuses texts that UTF-8 cannot encode, wherever in a record or a template they come from."""
-    rendered = (each.text for each in text.rendered)
-    try:
-        "".join(chain([text.task], *text.answers, rendered)).encode()
-    except UnicodeEncodeError as error:
-        code = ord(error.object[error.start])
-        raise InputError(f"a text holds half of a surrogate pair, \\u{code:x}") from None
-    return text
-
-
-def _rendered(
-    chats: tuple[Conversation, ...], template: ChatTemplate, recipe: Recipe
-) -> list[Rendered]:
+    tokenizer, template = recipe.tokenizer, recipe.template
+    utf8_of(task)
+    if template is None:
+        if not isinstance(content, Texts):
+            raise InputError("messages need a chat template: preprocess --template FILE")
+        if recipe.format is not RecordFormat.TEXT:
+            check_no_context(record)
+        answers = [encode_answer(content.prompt, each, tokenizer) for each in content.answers]
+        if recipe.format.has_pairs:
+            chosen, rejected = answers
+            return [pair_sample(chosen, rejected, task, tokenizer)], set()
+        [(ids, start)] = answers
+        if tokenizer.start_id is None and len(ids) == 1:
+            raise InputError("its only token is the first, which nothing predicts")
+        return [TokenizedSample(ids[:start], ids[start:], task)], set()
+    chats = content.as_conversations() if isinstance(content, Texts) else content
     for chat in chats:
-        check_special_tokens(chat, recipe.tokenizer)
+        check_special_tokens(chat, tokenizer)
     if recipe.format.has_pairs:
-        return render_pair(chats, template)
-    [chat] = chats
-    return turn_samples(chat, template.apply(chat), recipe.turns)
-
-
-def _marked(texts: Sequence[_Text], tokenizer: Tokenizer) -> Iterator[list[Marked]]:
-    """Tokens of the texts of each line, all made at once, with the spans that are trained."""
-    rendered = [each for text in texts for each in text.rendered]
-    answers = iter(encode_answers([pair for text in texts for pair in text.answers], tokenizer))
-    marked = iter(tokenizer.encode_marked([r.text for r in rendered], [r.spans for r in rendered]))
-    for text in texts:
-        yield [*islice(answers, len(text.answers)), *islice(marked, len(text.rendered))]
-
-
-def _samples(marked: Sequence[Marked], task: str, recipe: Recipe) -> list[TokenizedSample]:
-    tokenizer = recipe.tokenizer
+        rendered = render_pair(chats, template)
+    else:
+        [chat] = chats
+        rendered = turn_samples(chat, template.apply(chat), recipe.turns)
+    end_ids = {token_id for each in rendered for token_id in turn_end_ids(each, tokenizer)}
+    marked = [tokenizer.encode(each.text, each.spans) for each in rendered]
     if recipe.format.has_pairs:
         chosen, rejected = ((ids, start) for ids, [(start, _)] in marked)
-        return [pair_sample(chosen, rejected, task, tokenizer)]
-    if recipe.template is None:
-        return [TokenizedSample(ids[:start], ids[start:], task) for ids, [(start, _)] in marked]
-    return [chat_sample(ids, spans, task, tokenizer) for ids, spans in marked]
+        return [pair_sample(chosen, rejected, task, tokenizer)], end_ids
+    return [chat_sample(ids, spans, task, tokenizer) for ids, spans in marked], end_ids
 
 
 def _parse(line: bytes) -> dict[str, Any]:
@@ -271,10 +227,6 @@ def _parse(line: bytes) -> dict[str, Any]:
     if not isinstance(record, dict):
         raise InputError(f"not a JSON object but {kind_of(record)}")
     return record
-
-
-MAX_TMPDIR_BYTES = 75
-"""Longest TMPDIR, in bytes: a socket's path in it then has 107 bytes, the maximum on Linux."""
 
 
 TokenizePool = Callable[[Iterable[Lines]], Iterator[TokenizedLines]]
@@ -311,8 +263,14 @@ def open_pool(recipe: Recipe, n_workers: int) -> Iterator[TokenizePool]:
             ) from None
 
     try:
-        with _undisturbed(), _socket_in_short_folder():
-            executor.submit(int)  # starts a worker, and the process that all are forked from
+        try:
+            with _undisturbed():
+                executor.submit(int)  # starts a worker, and the process that all are forked from
+        except OSError as error:
+            raise RunError(
+                f"worker processes cannot be started: {error.strerror or error}; set TMPDIR to a "
+                "folder with a short name that can be written, or use none: --workers 1"
+            ) from error
         yield tokenize
     finally:
         executor.shutdown(cancel_futures=True)
@@ -344,22 +302,6 @@ def _undisturbed() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, held_before)
-
-
-@contextmanager
-def _socket_in_short_folder() -> Iterator[None]:
-    before = tempfile.tempdir
-    try:
-        if len(os.fsencode(tempfile.gettempdir())) > MAX_TMPDIR_BYTES:
-            tempfile.tempdir = "/tmp"  # noqa: S108 - a folder of its own in it, for this user only
-        yield
-    except OSError as error:
-        raise RunError(
-            f"worker processes cannot be started: {error.strerror or error}; set TMPDIR to a "
-            "folder that can be written, or use none: --workers 1"
-        ) from error
-    finally:
-        tempfile.tempdir = before
 
 
 # The only state of a worker process, set when it starts: it would be slow to send the vocabulary

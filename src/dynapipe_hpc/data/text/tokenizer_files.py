@@ -1,5 +1,6 @@
 """Files of a tokenizer, read and checked; `transformers` reads the files of a folder."""
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,45 +12,48 @@ import tokenizers
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.extras import optional_packages
-from dynapipe_hpc.data.input_file import download_advice, read_input, read_text
+from dynapipe_hpc.data.input_file import download_advice, json_value, read_input, read_text
 from dynapipe_hpc.data.text.vocabulary import (
+    BYTES_SHA256,
     CONFIG_FILE,
-    file_sha256,
-    read_vocabulary,
+    folder_sha256,
     vocabulary_sha256,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class TokenizerFiles:
-    """A tokenizer as its files define it.
-
-    `adds_start`: Whether they say that a token comes before text; None if they do not say.
-    """
+    """A tokenizer as its files define it."""
 
     name: str
     sha256: str  # SHA-256 of the bytes of the files that decide which tokens text becomes
-    vocabulary_sha256: str  # SHA-256 of the tokens and ids in these files; empty if it is not known
-    model: tokenizers.Tokenizer
+    model: tokenizers.Tokenizer | None  # None if its tokens are bytes
     names: Mapping[str, str] = field(default_factory=dict)
     templates: Mapping[str, str] = field(default_factory=dict)
     is_decoder_only: bool = False
     has_no_start: bool = False  # whether the files say that there is no token before text (Qwen)
-    adds_start: bool | None = None
+    adds_start: bool | None = None  # whether they say that a token comes before text
     transformers: str = ""  # version of `transformers` that loaded the tokenizer; empty if none did
 
+    @property
+    def vocabulary_sha256(self) -> str:
+        """SHA-256 of the tokens and ids."""
+        return vocabulary_sha256(self.model.get_vocab()) if self.model else self.sha256
 
-def read_tokenizer(path: Path | None) -> TokenizerFiles | None:
-    """Reads a tokenizer: a model's folder, or a file of the `tokenizers` library; None if none."""
+
+BYTES = TokenizerFiles("bytes", BYTES_SHA256, None)
+
+
+def read_tokenizer(path: Path | None) -> TokenizerFiles:
+    """Reads a tokenizer: a model's folder, or a file of the `tokenizers` library; bytes if none."""
     if path is None:
-        return None
+        return BYTES
     if path.is_dir():
         return _read_folder(path)
     if advice := download_advice(path):
         raise InputError(f"{path}: there is no such file or folder{advice}")
     model = _load_single_file(path)
-    ids_sha256 = vocabulary_sha256(model.get_vocab())
-    return TokenizerFiles(path.name, file_sha256(path), ids_sha256, model)
+    return TokenizerFiles(path.name, hashlib.sha256(read_input(path)).hexdigest(), model)
 
 
 @contextmanager
@@ -64,7 +68,7 @@ def explained(what: str) -> Iterator[None]:
 
 
 def _read_folder(folder: Path) -> TokenizerFiles:
-    if (vocabulary := read_vocabulary(folder)) is None:
+    if (sha256 := folder_sha256(folder)) is None:
         raise InputError(f"{folder}: is a folder without a tokenizer, such as a tokenizer.json")
     config, of_model = (_read_object(folder / name) for name in (CONFIG_FILE, "config.json"))
     with optional_packages():
@@ -83,11 +87,9 @@ def _read_folder(folder: Path) -> TokenizerFiles:
     is_encoder_decoder = of_model.get("is_encoder_decoder")
     # The tokenizer of a T5 has neither a template nor this key.
     is_of_decoder = bool(templates) or "add_eos_token" in config
-    ids = vocabulary.ids
     return TokenizerFiles(
         folder.resolve().name,
-        vocabulary.sha256,
-        vocabulary_sha256(ids) if ids else "",
+        sha256,
         _plain(model),
         names={k: v for k, v in tokenizer.special_tokens_map.items() if isinstance(v, str)},
         templates=templates,
@@ -122,30 +124,15 @@ def _quiet() -> Iterator[None]:
         logging.set_verbosity(before)
 
 
-def read_templates(path: Path) -> Mapping[str, str]:
-    """Chat templates by name: of a Jinja file, or of JSON as in tokenizer_config.json."""
+def read_template(path: Path) -> str:
+    """The chat template in a file."""
     text = read_text(path)
-    try:
-        content = json.loads(text)
-        templates = _templates_in(content) if isinstance(content, dict) else {}
-    except (ValueError, RecursionError):
-        templates = {"default": text}
-    if not any(begin in each for each in templates.values() for begin in ("{{", "{%")):
+    if json_value(text) is not None or not ("{{" in text or "{%" in text):
         raise InputError(
-            f"{path}: has no chat template: neither Jinja ({{{{ }}}} or {{% %}}) nor JSON with "
-            "'chat_template'; name another file"
+            f"{path}: is no chat template, which is Jinja, with {{{{ }}}} or {{% %}}; of JSON, "
+            "take out the text of its 'chat_template': jq -r .chat_template FILE > FILE.jinja"
         )
-    return templates
-
-
-def _templates_in(config: Mapping[str, Any]) -> dict[str, str]:
-    """Chat templates in JSON, by name: one without a name, or several."""
-    templates = config.get("chat_template")
-    if isinstance(templates, str):
-        return {"default": templates}
-    named = [each for each in templates or () if isinstance(each, dict)]
-    texts = [(each.get("name"), each.get("template")) for each in named]
-    return {n: text for n, text in texts if isinstance(n, str) and isinstance(text, str)}
+    return text
 
 
 def _read_object(path: Path) -> dict[str, Any]:

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 import tokenizers
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.text.tokenizer_files import TokenizerFiles, explained
-from dynapipe_hpc.data.text.vocabulary import BYTES_SHA256
+from dynapipe_hpc.data.text.tokenizer_files import BYTES, TokenizerFiles, explained
 from dynapipe_hpc.data.trained_tokens import Span
 
 END_TOKENS = ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "[SEP]")
@@ -20,94 +19,63 @@ Marked = tuple[Sequence[int], list[Span]]
 """Token ids of a text, and spans of them that are marked."""
 
 
+def utf8_of(text: str) -> bytes:
+    """Bytes of a text, wherever in a record or a template it comes from."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        code = ord(text[error.start])
+        raise InputError(f"a text holds half of a surrogate pair, \\u{code:x}") from None
+
+
 @dataclass(frozen=True, slots=True)
 class Tokenizer:
     """A tokenizer, which can be sent to another process.
 
     Without files every UTF-8 byte is a token, and one more ends the sequence.
 
-    Attributes:
-        name: Name that the dataset records as the origin of its tokens.
-        sha256: SHA-256 of everything that determines the token ids, in hexadecimal.
-        vocabulary_sha256: SHA-256 of the tokens and ids in its files; empty if they are not known.
-        transformers: Version of `transformers` that loaded the tokenizer; empty if none did.
-        vocab_size: Largest token id + 1, added tokens included.
-        eos_id: The token that ends every target.
-        start_id: The token that models read before every sample; None if samples begin with a
-            start token of their own.
-        input_end_id: The token that ends every input, as in a T5; None if no token ends inputs.
-        special_tokens: Whether text that spells the name of a special token becomes that token.
-        special_texts: Names of the special tokens.
-        added_ids: Ids of the added tokens, which are names rather than pieces of text, by name.
+    `start_id`: The token that models read before every sample; None if samples begin with a start
+    token of their own. `added_ids`: Ids of the added tokens, which are names rather than pieces of
+    text, by name.
     """
 
-    name: str = "bytes"
-    sha256: str = BYTES_SHA256
-    vocabulary_sha256: str = BYTES_SHA256
-    transformers: str = ""
-    vocab_size: int = 257
+    files: TokenizerFiles = BYTES
+    vocab_size: int = 257  # largest token id + 1, added tokens included
     eos_id: int = 256
     start_id: int | None = 256
-    input_end_id: int | None = None
-    special_tokens: bool = False
+    input_end_id: int | None = None  # the token that ends every input, as in a T5
+    special_tokens: bool = False  # whether text that spells the name of one becomes that token
     special_texts: tuple[str, ...] = ()
     added_ids: Mapping[str, int] = field(default_factory=dict)
 
-    def encode(self, texts: Sequence[str]) -> list[Sequence[int]]:
-        """Token ids of every text, with no special tokens around them."""
-        no_spans: list[list[Span]] = [[]] * len(texts)
-        marked = self.encode_marked(texts, no_spans, special_tokens=self.special_tokens)
-        return [ids for ids, _ in marked]
-
     def decode(self, ids: Sequence[int]) -> str:
         """Text of token ids, without special tokens; what is not UTF-8 is replaced."""
-        return bytes(i for i in ids if i < self.eos_id).decode(errors="replace")
+        if (model := self.files.model) is None:
+            return bytes(i for i in ids if i < self.eos_id).decode(errors="replace")
+        text: str = model.decode(ids, skip_special_tokens=True)
+        return text
 
-    def encode_marked(
-        self, texts: Sequence[str], marked: Sequence[Sequence[Span]], *, special_tokens: bool = True
-    ) -> list[Marked]:
-        """Token ids of every text, and for each of its spans the tokens that hold its characters.
+    def encode(
+        self, text: str, spans: Sequence[Span] = (), *, special_tokens: bool = True
+    ) -> Marked:
+        """Token ids of a text, and for each of its spans the tokens that hold its characters.
 
         `special_tokens`: Whether text that spells the name of a special token becomes that token.
         """
-        del special_tokens  # there are none
-        return [
-            (
-                data := text.encode(),
-                # In ASCII text every character is a token.
-                list(spans)
-                if len(data) == len(text)
-                else [(len(text[:a].encode()), len(text[:b].encode())) for a, b in spans],
-            )
-            for text, spans in zip(texts, marked, strict=True)
-        ]
-
-
-@dataclass(frozen=True, slots=True)
-class VocabularyTokenizer(Tokenizer):
-    """A tokenizer read from files."""
-
-    model: tokenizers.Tokenizer = field(kw_only=True)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        text: str = self.model.decode(ids, skip_special_tokens=True)
-        return text
-
-    def encode_marked(
-        self, texts: Sequence[str], marked: Sequence[Sequence[Span]], *, special_tokens: bool = True
-    ) -> list[Marked]:
-        with explained(f"{self.name}: cannot make tokens of the text"):
-            # Set each time, because it is not kept when sent to another process.
-            self.model.encode_special_tokens = not special_tokens
-            encoded = self.model.encode_batch(texts, add_special_tokens=False)
-        return [
-            (each.ids, [_tokens_of(each, span) for span in spans])
-            for each, spans in zip(encoded, marked, strict=True)
-        ]
+        content = utf8_of(text)
+        if (model := self.files.model) is not None:
+            with explained(f"{self.files.name}: cannot make tokens of the text"):
+                # Set each time, because it is not kept when sent to another process.
+                model.encode_special_tokens = not special_tokens
+                encoded = model.encode(text, add_special_tokens=False)
+            return encoded.ids, [_tokens_of(encoded, span) for span in spans]
+        if len(content) == len(text):  # ASCII: every character is a token
+            return content, list(spans)
+        return content, [(len(text[:a].encode()), len(text[:b].encode())) for a, b in spans]
 
 
 def load_tokenizer(
-    files: TokenizerFiles | None,
+    files: TokenizerFiles,
     end_token: str | None = None,
     *,
     start_token: str | None = None,
@@ -116,21 +84,17 @@ def load_tokenizer(
 ) -> Tokenizer:
     """Loads a tokenizer.
 
-    `files`: The tokenizer's files; None for bytes. `end_token`: Text of the token that ends a
-    sequence; by default a well-known one. `start_token`: Text of the token that models read before
-    every sample, or "none"; by default the one that a model was trained to read, see
-    `_default_ends`. `input_end_token`: Text of the token that ends every input, or "none"; by
-    default the one that a model was trained to read, too. `special_tokens`: Whether text that
-    spells the name of a special token becomes that token.
+    `end_token`: Text of the token that ends a sequence; by default a well-known one. `start_token`,
+    `input_end_token`: Text of the token before every sample, or after every input, or "none"; by
+    default the one that a model was trained to read, see `_default_ends`.
     """
     named = {"--start": start_token, "--inputs-end": input_end_token}
-    if files is None:
+    if (model := files.model) is None:
         _check_tokens({"--eos": end_token, **named}, {}, "the byte tokenizer")
         if special_tokens:
             raise InputError("--special-tokens: the byte tokenizer has none; leave it out")
         return Tokenizer(start_id=None) if start_token == NO_TOKEN else Tokenizer()
-    name, model = files.name, files.model
-    ids = model.get_vocab()
+    name, ids = files.name, model.get_vocab()
     end = files.names.get("eos_token") if end_token is None else end_token
     if end is None and (end := next(filter(ids.__contains__, END_TOKENS), None)) is None:
         raise InputError(
@@ -144,18 +108,15 @@ def load_tokenizer(
     token.special = True
     model.add_tokens([token])
     with explained(f"{name}: cannot make tokens of {end}"):
-        ends = _default_ends(files, ids[end])
+        ends = _default_ends(files, model, ids[end])
     start_id, input_end_id = (
         default if token is None else None if token == NO_TOKEN else ids[token]
         for token, default in zip(named.values(), ends, strict=True)
     )
     n_ids = max(ids.values()) + 1
     by_id = model.get_added_tokens_decoder()
-    return VocabularyTokenizer(
-        name,
-        files.sha256,
-        files.vocabulary_sha256,
-        files.transformers,
+    return Tokenizer(
+        files,
         n_ids,
         ids[end],
         start_id,
@@ -163,11 +124,12 @@ def load_tokenizer(
         special_tokens,
         tuple(token.content for token in by_id.values() if token.special),
         {token.content: number for number, token in by_id.items()},
-        model=model,
     )
 
 
-def _default_ends(files: TokenizerFiles, eos_id: int) -> tuple[int | None, int | None]:
+def _default_ends(
+    files: TokenizerFiles, model: tokenizers.Tokenizer, eos_id: int
+) -> tuple[int | None, int | None]:
     """The tokens that a model was trained to read before every sample and after every input.
 
     A tokenizer that appends an end token, as T5's does, belongs to an encoder-decoder model, unless
@@ -176,7 +138,6 @@ def _default_ends(files: TokenizerFiles, eos_id: int) -> tuple[int | None, int |
     the end token. If it adds nothing, the end-of-sequence token is also the start token, as in a
     GPT-2, unless its files name another one, or none (Qwen).
     """
-    model = files.model
     text = model.encode(model.id_to_token(eos_id))  # which every tokenizer makes a token of
     is_text = [sequence is not None for sequence in text.sequence_ids]
     before = text.ids[: is_text.index(True)]
@@ -191,33 +152,27 @@ def _default_ends(files: TokenizerFiles, eos_id: int) -> tuple[int | None, int |
     return (eos_id if starts_with_end else None), None
 
 
-def encode_answers(texts: Sequence[tuple[str, str]], tokenizer: Tokenizer) -> list[Marked]:
-    """Token ids of prompts with answers and the end token after them; answers are marked.
+def encode_answer(prompt: str, answer: str, tokenizer: Tokenizer) -> tuple[Sequence[int], int]:
+    """Token ids of a prompt, its answer and the end token, and the index of the answer's first.
 
     Both are tokenized as one text, and a token that spans both counts as answer. For an
     encoder-decoder model they are tokenized as two texts.
     """
+    special_tokens = tokenizer.special_tokens
+    ids: Sequence[int]
     if (input_end := tokenizer.input_end_id) is not None:
-        prompts = tokenizer.encode([prompt for prompt, _ in texts])
-        answers = tokenizer.encode([answer for _, answer in texts])
-        return [
-            _with_end_token([*prompt, input_end, *answer], len(prompt) + 1, tokenizer.eos_id)
-            for prompt, answer in zip(prompts, answers, strict=True)
-        ]
-    marked = tokenizer.encode_marked(
-        [prompt + answer for prompt, answer in texts],
-        [[(len(prompt), len(prompt) + len(answer))] for prompt, answer in texts],
-        special_tokens=tokenizer.special_tokens,
-    )
-    return [
-        _with_end_token(ids, start if prompt else 0, tokenizer.eos_id)
-        for (prompt, _), (ids, [(start, _)]) in zip(texts, marked, strict=True)
-    ]
-
-
-def _with_end_token(ids: Sequence[int], start: int, end: int) -> Marked:
-    ids = ids if start < len(ids) and ids[-1] == end else [*ids, end]
-    return ids, [(start, len(ids))]
+        inputs, targets = (
+            tokenizer.encode(text, special_tokens=special_tokens)[0] for text in (prompt, answer)
+        )
+        ids, start = [*inputs, input_end, *targets], len(inputs) + 1
+    else:
+        text = prompt + answer
+        ids, [(start, _)] = tokenizer.encode(
+            text, [(len(prompt), len(text))], special_tokens=special_tokens
+        )
+        start = start if prompt else 0
+    is_ended = start < len(ids) and ids[-1] == tokenizer.eos_id
+    return ids if is_ended else [*ids, tokenizer.eos_id], start
 
 
 def _tokens_of(encoded: tokenizers.Encoding, span: Span) -> Span:
@@ -237,11 +192,7 @@ def _tokens_of(encoded: tokenizers.Encoding, span: Span) -> Span:
 def _check_tokens(named: Mapping[str, str | None], ids: Mapping[str, int], name: str) -> None:
     """Refuses options that name tokens which a tokenizer does not have; None names no token."""
     for option, token in named.items():
-        if token is None or token in ids:
-            continue
-        if option == "--eos":
-            raise InputError(f"{option} {token}: {name} has no such token")
-        if token != NO_TOKEN:
-            raise InputError(
-                f"{option} {token}: {name} has no such token; for none write {NO_TOKEN}"
-            )
+        may_be_none = option != "--eos"
+        if token is not None and token not in ids and not (may_be_none and token == NO_TOKEN):
+            advice = f"; for none write {NO_TOKEN}" if may_be_none else ""
+            raise InputError(f"{option} {token}: {name} has no such token{advice}")

@@ -173,7 +173,7 @@ class Evaluations:
         self._config, self._reference = experiment.config, reference
         self.were_interrupted = False
         if evaluated := experiment.evaluation:
-            self._samples, self._names = evaluated.samples, evaluated.dataset.task_names
+            self._samples, self._names = evaluated.samples, evaluated.dataset.header.task_names
             self._loader = rank.open_loader(evaluated.dataset)
             self._loader.start_iteration(self._samples)
             # All evaluations of a run have the same samples, so they have the same plans.

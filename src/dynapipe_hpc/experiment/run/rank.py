@@ -87,7 +87,7 @@ class Rank:
         predicts_inputs = not config.model.has_target_rows
         return TokenLoader(
             reader_of(dataset, config.data),
-            dataset.start_id or 0,
+            dataset.header.start_id or 0,
             config.training.loss_weighting,
             self._collate,
             trained=trained_tokens_of(dataset, config.data, predicts_inputs=predicts_inputs),
@@ -116,7 +116,9 @@ class Rank:
                 line = self._read_origin(origin, parts, output, resumed=point is not None)
             if job.is_first:
                 # After the small files of the model, to which ids are added.
-                write_token_ids(output, config.model, dataset.start_id, dataset.end_ids)
+                write_token_ids(
+                    output, config.model, dataset.header.start_id, dataset.header.end_ids
+                )
         if origin and origin.description and config.training.init_optimizer and not point:
             counters = replace(counters, n_updates=origin.description.counters.n_updates)
         if point or origin:

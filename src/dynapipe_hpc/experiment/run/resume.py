@@ -40,7 +40,7 @@ def facts_of_run(files: Experiment) -> Facts:
     is_needed = config.model.lora is not None or config.training.preference_loss is not None
     if is_needed and files.origin:
         facts[HASH_FACT] = files.weights_hash
-    has_turns = len(dataset.spans.starts) or dataset.has_pairs
+    has_turns = len(dataset.spans.starts) or dataset.header.has_pairs
     if facts["data.long_samples"] == "cut_input" and not has_turns:
         facts["data.long_samples"] = "cut_input_end"  # the same without conversations and pairs
     if not are_long(dataset, config.data).any():
@@ -133,13 +133,13 @@ def _samples_of(dataset: Dataset) -> Facts:
     """Fingerprints of a dataset: one of lengths, tasks and vocabulary, and one of tokens."""
     checksum = new_checksum()
     numbers = [dataset.input_lengths, dataset.target_lengths, dataset.task_ids]
-    if dataset.has_pairs:
+    if dataset.header.has_pairs:
         numbers.append(dataset.rejected_lengths)
     for each in numbers:
         checksum.update(np.ascontiguousarray(each, np.int64).data)
-    checksum.update(f"{dataset.vocab_size} {dataset.eos_id}".encode())
+    checksum.update(f"{dataset.header.vocab_size} {dataset.header.eos_id}".encode())
     for file in dataset.files:
-        checksum.update(f"{file.start_id}".encode())
+        checksum.update(f"{file.header.start_id}".encode())
     if len(dataset.spans.starts):
         for bounds in (dataset.spans.offsets, dataset.spans.starts, dataset.spans.ends):
             checksum.update(np.ascontiguousarray(bounds, np.int64).data)
