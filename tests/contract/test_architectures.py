@@ -50,8 +50,8 @@ from dynapipe_hpc.models.t5 import (
     AttentionMasks,
     BothMasks,
     DecoderLayer,
+    EncoderLayer,
     RelativeBias,
-    encoder_layer,
     norm_of,
 )
 from dynapipe_hpc.training.tied_copies import tied_weights
@@ -200,7 +200,7 @@ MODULES: dict[str, dict[str, Module]] = {
     },
     "t5": {
         ENCODER: Module(
-            encoder_layer,
+            EncoderLayer,
             lambda m, r, mode: m(r.inputs, r.input_stream, AttentionMasks([r.mask], None), mode),
             (1, 1),
             1,

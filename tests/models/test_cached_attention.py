@@ -25,8 +25,8 @@ from dynapipe_hpc.models.t5 import (
     AttentionMasks,
     BothMasks,
     DecoderLayer,
+    EncoderLayer,
     RelativeBias,
-    encoder_layer,
 )
 from dynapipe_hpc.training.generate import logits_of
 
@@ -300,7 +300,7 @@ def test_what_recomputation_adds_to_scores_is_seen_by_whoever_counts_what_is_kep
     masks = [masks_of(kind, batch) for kind in kinds]
     with saved_tensors_hooks(keep, lambda tensor: tensor):
         if side == "encoder":
-            layer: nn.Module = encoder_layer(T5_SHAPE, ONE_SHARD).double()
+            layer: nn.Module = EncoderLayer(T5_SHAPE, ONE_SHARD).double()
             layer(inputs, residual_stream(ONE_SHARD, 1, n_inputs), *masks, mode)
         else:
             layer = DecoderLayer(T5_SHAPE, ONE_SHARD).double()

@@ -96,9 +96,10 @@ class ModelShape(ConfigTable, ABC):
         """
 
     @property
-    @abstractmethod
     def fingerprint(self) -> Mapping[str, int]:
         """Sizes on which costs of a part depend; the number of layers is not among them."""
+        names = ("hidden_size", "n_heads", "ffn_size", "vocab_size")
+        return {name: getattr(self, name) for name in names}
 
     @property
     @abstractmethod

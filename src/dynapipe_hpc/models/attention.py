@@ -59,12 +59,10 @@ def causal_attention(
 ) -> Tensor:
     """Attention of every position to itself and to earlier positions, see `attention`.
 
-    `query`: What attends, shape (rows, heads, tokens, head size). `key`: What is attended to, shape
-    (rows, key heads, tokens, head size). `documents`: Documents of a packed row, which attend to
-    themselves only; None for attention over complete rows. `scale`: Factor of scores; None for one
-    over the root of the head size. `window`: Largest number of keys that a query sees, itself
-    included; None for all. Where no kernel knows windows, a mask applies them. `attend`: Attention
-    of rows, called as `attention`; None for `attention`, and for kernels that know documents.
+    `documents`: Documents of a packed row, which attend to themselves only; None for attention over
+    complete rows. `window`: Largest number of keys that a query sees, itself included; None for
+    all. Where no kernel knows windows, a mask applies them. `attend`: Attention of rows, called as
+    `attention`; None for `attention`, and for kernels that know documents.
     """
     longest = query.shape[2] if documents is None else documents.longest
     if window is not None and window >= longest:
@@ -95,19 +93,15 @@ def attention_in_groups(
     value: Tensor,
     groups: LengthGroups,
     *,
-    biases: Sequence[Tensor | None] | None = None,
+    biases: Sequence[Tensor | None],
     is_causal: bool = False,
     scale: float | None = None,
     attend: Attend | None = None,
 ) -> Tensor:
     """Attention of documents of packed rows, one call per group of similar length, see `attention`.
 
-    `query`: What attends, shape (1, heads, tokens, head size). `key`: What is attended to, shape
-    (1, key heads, source tokens, head size). `groups`: The documents. Their padding is attended to,
-    unless it comes later and attention is causal, or a bias keeps attention off it. `biases`:
-    Numbers added to scores of each group; None adds nothing. `is_causal`: Whether a position sees
-    only itself and earlier positions. `scale`: Factor of scores; None for one over the root of the
-    head size. `attend`: Attention of rows, called as `attention`; None for `attention`.
+    Padding of the documents is attended to, unless it comes later and attention is causal, or the
+    group's bias keeps attention off it. `attend`: Attention of rows, called as `attention`.
     """
     # Heads come first, so that a row has the same memory layout alone and among other rows: with
     # another layout, products of matrices have other bits. Groups of heads need rows first.
@@ -116,13 +110,13 @@ def attention_in_groups(
     n_sources = [size.n_rows * size.source_tokens for size in groups.sizes]
     parts = zip(
         groups.sizes,
-        biases or [None] * len(groups.sizes),
+        biases,
         torch.split(query[0].index_select(1, groups.tokens), n_queries, 1),
         torch.split(key[0].index_select(1, groups.source_tokens), n_sources, 1),
         torch.split(value[0].index_select(1, groups.source_tokens), n_sources, 1),
         strict=True,
     )
-    attend_rows = attention if attend is None else attend
+    attend_rows = attend or attention
     attended = []
     for (n_rows, tokens, source_tokens), bias, *of_group in parts:
         lengths = (tokens, source_tokens, source_tokens)

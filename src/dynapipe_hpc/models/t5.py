@@ -181,14 +181,17 @@ class Attention(nn.Module):
         return output
 
 
-def encoder_layer(shape: T5Shape, shards: Shards) -> TransformerLayer:
+class EncoderLayer(TransformerLayer):
     """A layer of the encoder; its context is `AttentionMasks`."""
-    return TransformerLayer(
-        attention_norm=norm_of(shape),
-        attention=Attention(shape, shards),
-        feed_forward_norm=norm_of(shape),
-        feed_forward=feed_forward_of(shape, shards),
-    )
+
+    def __init__(self, shape: T5Shape, shards: Shards, **between: nn.Module) -> None:
+        super().__init__(
+            attention_norm=norm_of(shape),
+            attention=Attention(shape, shards),
+            feed_forward_norm=norm_of(shape),
+            feed_forward=feed_forward_of(shape, shards),
+            **between,
+        )
 
 
 class BothMasks(NamedTuple):
@@ -202,21 +205,16 @@ class BothMasks(NamedTuple):
         return (*self.masks.biases, *self.cross_masks.biases)
 
 
-class DecoderLayer(TransformerLayer):
+class DecoderLayer(EncoderLayer):
     """A layer with cross-attention to the encoder's output between its two halves."""
 
     cross_attention_norm: nn.Module
     cross_attention: nn.Module
 
     def __init__(self, shape: T5Shape, shards: Shards) -> None:
-        super().__init__(
-            attention_norm=norm_of(shape),
-            attention=Attention(shape, shards),
-            feed_forward_norm=norm_of(shape),
-            feed_forward=feed_forward_of(shape, shards),
-            cross_attention_norm=norm_of(shape),
-            cross_attention=Attention(shape, shards),
-        )
+        cross_attention = Attention(shape, shards)
+        between = {"cross_attention_norm": norm_of(shape), "cross_attention": cross_attention}
+        super().__init__(shape, shards, **between)
 
     def _attended(
         self, stream: ResidualStream, context: BothMasks, hidden: Tensor, *sources: Tensor
@@ -256,7 +254,7 @@ class T5Stage(StageOfFamily):
         if holds_embedding:
             self.embedding = TokenEmbedding(shape.vocab_size, shape.hidden_size, shards)
         self.encoder_bias = RelativeBias(shape, shards, causal=False) if encoder else None
-        self.encoder = nn.ModuleDict({str(i): encoder_layer(shape, shards) for i in encoder})
+        self.encoder = nn.ModuleDict({str(i): EncoderLayer(shape, shards) for i in encoder})
         self.encoder_norm = norm_of(shape) if n - 1 in layers else None
         self.decoder_bias = RelativeBias(shape, shards, causal=True) if decoder else None
         self.decoder = nn.ModuleDict({str(i): DecoderLayer(shape, shards) for i in decoder})

@@ -2,7 +2,6 @@
 
 import copy
 import json
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -23,6 +22,7 @@ from dynapipe_hpc.architecture.transformers import (
     TransformersShape,
     config_of,
     first_line,
+    windows_of_layers,
 )
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.extras import optional_packages
@@ -30,7 +30,7 @@ from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear
 from dynapipe_hpc.models.sharding.shards import ONE_SHARD
 from dynapipe_hpc.models.transformers.attention import (
     ATTENTION,
-    AttentionReached,
+    Scores,
     attention_interface,
 )
 
@@ -153,7 +153,7 @@ def layer_kinds(shape: TransformersShape) -> list[tuple[TransformersShape, float
     A layer's kind is the tuple of its entries in all settings that are lists over layers.
     """
     values = json.loads(shape.settings)
-    n, lists = values[LAYERS_KEY], _lists_of_layers(config_of(values).to_dict())
+    n, lists = values[LAYERS_KEY], _lists_of_layers(shape.config.to_dict())
     kinds = Counter(zip(*lists.values(), strict=True))
     if len(kinds) <= 1:
         return [(shape, 1.0)]
@@ -285,34 +285,25 @@ def unknown_kinds(config: Any) -> set[str]:
 
 
 def check_attention(
-    model: BuiltModel, index: int, reached: AttentionReached | None, shape: TransformersShape
+    model: BuiltModel, index: int, reached: Scores | None, shape: TransformersShape
 ) -> None:
     """Checks that a layer calls attention, with the window that its mask would have."""
-    config, name = model.whole.config, type(model.layers[index]).__name__
+    name = type(model.layers[index]).__name__
     if reached is None:
         raise InputError(
             f"{name} of transformers calls no attention that this package could compute; choose "
             "another model"
         )
-    kinds = getattr(config, "layer_types", None)
-    is_sliding = kinds[index] == SLIDING if kinds else True
-    window = getattr(config, "sliding_window", None) if is_sliding else None
+    window = windows_of_layers(model.whole.config)[index]
     if reached.window != window:
         raise InputError(
             f"{name} of transformers has a window of {window} tokens in its mask, but calls "
             f"attention with one of {reached.window}; choose another model"
         )
-    unknown = []
-    is_short = reached.window is not None and reached.window < shape.max_tokens
-    if is_short and math.isinf(shape.window):
-        unknown.append(f"a window of {reached.window} tokens (sliding_window)")
-    if reached.cap is not None:
-        unknown.append(f"a soft cap of {reached.cap} (attn_logit_softcapping)")
-    if unknown and not shape.slices_obstacle:
+    if reached.cap is not None and not shape.slices_obstacle:
         raise InputError(
-            f"{name} of transformers has {' and '.join(unknown)}, which config.json does not name, "
-            "so that plans can tell neither whether preference pairs and slices are possible nor "
-            "what they cost; add it to config.json"
+            f"{name} of transformers has a soft cap of {reached.cap}, which its settings do not "
+            "name (attn_logit_softcapping), so that plans would have slices; choose another model"
         )
 
 
