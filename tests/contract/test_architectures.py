@@ -123,40 +123,23 @@ def run_decoder_layer(layer: nn.Module, rows: Rows, mode: Recompute) -> Tensor:
     return output
 
 
-class T5Head(nn.Module):
-    """Both final norms, and the loss; with a copy of the embedding if the head is tied to it."""
+class HeadAlone(nn.Module):
+    """Final norms and loss, with a copy of the embedding's vectors if the head is tied to them."""
 
     def __init__(self, shape: ModelShape, shards: Shards) -> None:
         super().__init__()
-        self.encoder_norm, self.norm = norm_of(shape), norm_of(shape)
-        self.head = Head(shape, shards, divisor=2.0 if shape.tied_head else 1.0)
-        is_tied = shape.tied_head
-        width = shape.hidden_size
-        self.embedding = TokenEmbedding(shape.vocab_size, width, shards) if is_tied else None
+        norms: list[nn.Module] = [norm_of(shape), norm_of(shape)]  # of both sides of a T5
+        if isinstance(shape, DecoderShape):
+            norms = [decoder.norm_of(shape)]
+        self.norms = nn.ModuleList(norms)
+        is_divided = shape.family == "t5" and shape.tied_head
+        self.head = Head(shape, shards, norms[0], divisor=2.0 if is_divided else 1.0)
+        size = shape.vocab_size, shape.hidden_size
+        self.embedding = TokenEmbedding(*size, shards) if shape.tied_head else None
 
-    def forward(
-        self, hidden: Tensor, stream: ResidualStream, labels: Tensor, weights: Tensor
-    ) -> Tensor:
-        vectors = self.embedding and self.embedding.weight
-        losses: Tensor = self.head(self.norm(hidden), stream, labels, vectors)
-        return (losses * weights.to(losses.dtype)).sum()
-
-
-class DecoderHead(nn.Module):
-    """Final norm and loss, with a copy of the embedding's vectors if the head is tied to them."""
-
-    def __init__(self, shape: ModelShape, shards: Shards) -> None:
-        super().__init__()
-        assert isinstance(shape, DecoderShape)
-        self.head = Head(shape, shards, decoder.norm_of(shape))
-        self.embedding = Embedding(shape, shards) if shape.tied_head else None
-
-    def forward(
-        self, hidden: Tensor, stream: ResidualStream, labels: Tensor, weights: Tensor
-    ) -> Tensor:
-        vectors = self.embedding and self.embedding.tokens.weight
-        losses: Tensor = self.head(hidden, stream, labels, vectors)
-        return (losses * weights.to(losses.dtype)).sum()
+    def forward(self, hidden: Tensor, stream: ResidualStream, labels: Tensor) -> Tensor:
+        losses: Tensor = self.head(hidden, stream, labels, self.embedding and self.embedding.weight)
+        return losses.sum()
 
 
 Run = Callable[[Any, Rows, Recompute], Tensor]
@@ -171,8 +154,7 @@ class Module:
 
 
 def run_head(module: nn.Module, hidden: Tensor, stream: ResidualStream, labels: Tensor) -> Tensor:
-    entering = hidden.clone()  # counts with the head
-    loss: Tensor = module(entering, stream, labels, torch.ones(labels.shape))
+    loss: Tensor = module(hidden.clone(), stream, labels)  # what enters counts with the head
     return loss
 
 
@@ -182,7 +164,7 @@ def run_layer(layer: nn.Module, rows: Rows, mode: Recompute) -> Tensor:
 
 
 DECODER_HEAD = Module(
-    DecoderHead, lambda m, r, _: run_head(m, r.inputs, r.input_stream, r.tokens), (0, 1)
+    HeadAlone, lambda m, r, _: run_head(m, r.inputs, r.input_stream, r.tokens), (0, 1)
 )
 MODULES: dict[str, dict[str, Module]] = {
     "gpt": {
@@ -219,7 +201,9 @@ MODULES: dict[str, dict[str, Module]] = {
             lambda m, r, _: m(r.tokens, r.input_stream),
         ),
         HEAD: Module(
-            T5Head, lambda m, r, _: run_head(m, r.targets, r.target_stream, r.target_tokens), (0, 1)
+            HeadAlone,
+            lambda m, r, _: run_head(m, r.targets, r.target_stream, r.target_tokens),
+            (0, 1),
         ),
     },
 }

@@ -347,7 +347,7 @@ MODELS = (
         ("sources.lengths.«argmin→argmax»()", "what fills rows up attends to the longest input"),
         ("np.lexsort((sources.padded, documents.padded))", "np.argsort(own.padded, kind='stable')",
          "targets beside inputs of other lengths")),
-    *of("models/documents.py", "tests/models/test_attention.py",
+    *of("models/documents.py", "tests/models/test_cached_attention.py",
         ("lengths, padded_lengths(lengths))", "lengths, np.full_like(lengths, lengths.max()))",
          "a document's padding depends on its neighbours")),
     *of("training/objective.py", "tests/training/test_objective.py",

@@ -32,7 +32,6 @@ from dynapipe_hpc.models.transformers.attention import (
 from dynapipe_hpc.models.transformers.model import (
     META,
     BuiltModel,
-    LayerCall,
     build_model,
     check_attention,
     head_alone,
@@ -111,16 +110,9 @@ class TransformersStage(StageOfFamily):
     def _take_over(self, model: BuiltModel) -> None:
         for name, child in model.whole.named_children():
             self.add_module(name, child)
-        calls = [
-            LayerCall(
-                layer,
-                partial(self._layer, i, layer if i in self._layers else None),
-                returns_tuples=model.returns_tuples,
-            )
-            for i, layer in enumerate(model.layers)
-        ]
-        # An attribute is found before the module of the same name, which holds this stage's layers.
-        vars(model.decoder)[model.layers_name] = calls
+        held = {i: model.layers[i] for i in self._layers}
+        calls = [partial(self._layer, i, held.get(i)) for i in range(len(model.layers))]
+        model.replace_layers(calls)
 
     @torch.no_grad()
     def _probe(self, shape: TransformersShape) -> None:

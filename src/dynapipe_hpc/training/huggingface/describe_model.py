@@ -60,7 +60,7 @@ def _details(origin: Origin) -> Iterator[str]:
     for window in {n for n in windows if n}:
         n_sliding = windows.count(window)
         yield f"windows of {window:,} tokens in {n_sliding} of {len(windows)} layers"
-    if n := short_tokens(settings):
+    if n := short_tokens(origin.shape.config.to_dict()):
         yield f"rotary positions with short factors (longrope): rows of up to {n:,} tokens"
     if cap := settings.get("attn_logit_softcapping"):
         yield f"scores with a soft cap of {cap:g}, all kept for backward"
