@@ -17,11 +17,7 @@ VECTORS = "embedding.tokens.weight"
 
 
 class DecoderOnly(ModelShape, ABC):
-    """A decoder-only model: what all of them have in common.
-
-    The head has weights of its own unless it is tied, as in GPT-2; if it is tied, the first and the
-    last stage exchange gradients of its weights.
-    """
+    """A decoder-only model: what all of them have in common."""
 
     @property
     def layer_counts(self) -> Mapping[str, int]:

@@ -131,22 +131,16 @@ def attention_in_groups(
 
 
 def _takes_groups(query: Tensor, key: Tensor, bias: Tensor | None, *, is_causal: bool) -> bool:
-    """Whether a fused kernel takes grouped queries; on GPUs none does in float32 or with a bias.
-
-    Without such a kernel, torch would keep all scores.
-    """
+    """Whether a fused kernel takes grouped queries; if none does, torch would keep all scores."""
     chosen = torch._fused_sdp_choice(query, key, key, bias, is_causal=is_causal, enable_gqa=True)
     return chosen != SDPBackend.MATH.value
 
 
 def choose_kernels() -> None:
-    """Leaves cuDNN out of the kernels that torch chooses from.
+    """Leaves cuDNN out, which torch prefers on H100 and newer GPUs (sdp_utils.cpp).
 
-    cuDNN builds a plan for every new shape, which takes up to a second and memory outside of
-    torch's allocator. Nearly every micro-batch of a dynamic plan has a new shape.
-
-    Source:
-        `priority_order` in torch's sdp_utils.cpp, which puts cuDNN first on H100 and newer GPUs.
+    It plans for every new shape, which nearly every micro-batch has, in up to a second and with
+    memory outside of torch's allocator.
     """
     torch.backends.cuda.enable_cudnn_sdp(False)
 

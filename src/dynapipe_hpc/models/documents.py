@@ -32,8 +32,6 @@ def _moved(value: Any, device: torch.device) -> Any:
         return to_device(value, device)
     if isinstance(value, OnDevice):
         return value.to(device)
-    if isinstance(value, tuple) and value and isinstance(value[0], Tensor):
-        return tuple(_moved(each, device) for each in value)
     return value
 
 

@@ -143,11 +143,7 @@ def _of_all_shards(log_sums: Tensor, of_labels: Tensor, shards: Shards) -> tuple
 
 
 class Head(nn.Module):
-    """Logits, and their losses.
-
-    `shape`: The model; a tied head has no weights of its own. `norm`: The final norm; None if the
-    input is already normalised.
-    """
+    """Logits, and their losses; `norm` is None if the input is already normalised."""
 
     def __init__(
         self,

@@ -217,10 +217,7 @@ def _gradients_on_cpu(
     left: Sequence[Tensor],
     window: int | None = None,
 ) -> list[Tensor]:
-    """The backward pass: gradients of queries, keys and values.
-
-    The kernel needs the combined output of all calls, not the output of each.
-    """
+    """The backward pass, by the combined output of all calls: gradients of inputs."""
     query, keys, values = inputs
     attended, scores = left
     grad_output, out = (each.transpose(0, 1)[None] for each in (gradient, attended))

@@ -24,10 +24,7 @@ from dynapipe_hpc.architecture.rope_scaling import (
 
 
 class Angles(NamedTuple):
-    """Cosines and sines of rotary positions, each of shape (tokens, 1, half of the head size).
-
-    Both may be scaled, so that turned vectors become longer (YaRN).
-    """
+    """Cosines and sines, scaled by YaRN, each of shape (tokens, 1, half of the head size)."""
 
     cosines: Tensor
     sines: Tensor

@@ -119,11 +119,7 @@ class AttentionMasks:
         return cls(groups.padding_masks(dtype), groups)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Attention to what is seen, shaped as `query`; scores are not scaled.
-
-        `query`: What attends, shape (rows, heads, tokens, head size). `key`: What is attended to,
-        shape (rows, heads, source tokens, head size).
-        """
+        """Attention to what is seen, see `attention`; scores are not scaled."""
         if self.groups is None:
             (bias,) = self.biases
             return attention(query, key, value, bias=bias, scale=1.0)
@@ -266,12 +262,6 @@ class T5Stage(StageOfFamily):
         self.decoder_input, self.decoder_output = Dropout(), Dropout()
 
     def deviation(self, shape: ModelShape) -> Deviation:
-        """Standard deviations of initial weights: 1 for vectors of tokens, else 1 / sqrt(inputs).
-
-        Weights of queries start smaller by the square root of the head size, as scores are not
-        divided by it.
-        """
-
         def deviation_of(name: str, size: torch.Size) -> float:
             if name == EMBEDDING_WEIGHT:
                 return 1.0
@@ -279,7 +269,7 @@ class T5Stage(StageOfFamily):
                 return 1 / math.sqrt(shape.hidden_size)
             n_inputs = size[1]
             if name.endswith("query.weight"):
-                n_inputs *= shape.attention_size // shape.n_heads
+                n_inputs *= shape.attention_size // shape.n_heads  # by which no score is divided
             return 1 / math.sqrt(n_inputs)
 
         return deviation_of
@@ -354,6 +344,3 @@ def _received(
     if n_others == 0:
         return activation, None
     return activation.narrow(dimension, 0, n_own), activation.narrow(dimension, n_own, n_others)
-
-
-STAGE = T5Stage

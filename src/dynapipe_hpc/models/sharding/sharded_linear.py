@@ -194,9 +194,6 @@ class Adapter(nn.Module):
     One of the two is cut like the map. Every shard holds all of the other matrix, but computes only
     one term of that matrix's gradient, a sum over shards, as it sees only some inputs or outputs of
     the map.
-
-    `n_inputs`: Numbers per token that go into the map on this shard. `n_outputs`: Numbers per token
-    that come out on this shard.
     """
 
     def __init__(self, n_inputs: int, n_outputs: int, split: Split, lora: Lora) -> None:
@@ -228,11 +225,7 @@ class ShardedLinear(nn.Module):
         self._block_sizes: Mapping[str, int] = {}
 
     def adapt(self, blocks: Sequence[str], lora: Lora) -> None:
-        """Adds uninitialized adapters.
-
-        `blocks`: Names of the blocks of outputs, if each may have an adapter of its own; if not,
-        one name for all outputs.
-        """
+        """Adds uninitialized adapters to blocks of outputs, by name; one name is for all."""
         (n_outputs, n_inputs), split = self.weight.shape, self.splits["weight"]
         if len(blocks) > 1:
             split = replace(split, n_blocks=1)
@@ -268,12 +261,10 @@ class ShardedLinear(nn.Module):
 
 
 class ColumnLinear(ShardedLinear):
-    """A linear map that divides its outputs over shards.
+    """A linear map that divides its outputs over shards; all shards have all inputs.
 
-    `n_inputs`: Inputs per token, the same on all shards. `n_outputs`: Outputs per token of all
-    shards together, a multiple of `n_blocks` x shards; with one block any number, as zeros fill up
-    the last shard. `n_blocks`: Number of blocks of outputs; every shard computes a part of each
-    block.
+    The outputs of all shards are a multiple of `n_blocks` x shards, and every shard computes a part
+    of each block; with one block any number, as zeros fill up the last shard.
     """
 
     def __init__(
@@ -294,11 +285,9 @@ class ColumnLinear(ShardedLinear):
 
 
 class RowLinear(ShardedLinear):
-    """A linear map that divides its inputs over shards; all shards get the outputs.
+    """A linear map that divides its inputs equally over shards; all shards get all outputs.
 
-    `n_inputs`: Inputs per token of all shards together, a multiple of shards. `n_outputs`: Outputs
-    per token, the same on all shards. `bias`: Whether there is a bias; every shard holds all of
-    it.
+    Every shard holds all of the bias.
     """
 
     def __init__(self, n_inputs: int, n_outputs: int, shards: Shards, *, bias: bool) -> None:

@@ -61,10 +61,6 @@ class TransformersStage(StageOfFamily):
     """
 
     def build(self, shape: ModelShape, layers: range, shards: Shards) -> None:
-        """Keeps the stage's own layers, and the embedding, or norm and head, if the stage has them.
-
-        If the head is tied, the last stage holds a copy of the vectors of tokens.
-        """
         assert isinstance(shape, TransformersShape)  # noqa: S101 - types
         dtype = torch.empty(0).dtype
         with UnsetWeights(dtype, META), keeping_float64(dtype):
@@ -78,6 +74,7 @@ class TransformersStage(StageOfFamily):
         self._layers = layers
         self.attend: AttendInLayer = attend_within
         self._current: _Pass | None = None
+        # A tied head has a copy of the vectors of tokens.
         has_embedding = self.is_first or (self.is_last and shape.tied_head)
         model.hold(layers, embedding=has_embedding, head=self.is_last)
         materialize(model)
@@ -229,6 +226,3 @@ class _Head:
     def _logits(self, hidden: Tensor) -> Tensor:
         logits: Tensor = self._alone(inputs_embeds=hidden, use_cache=False).logits
         return logits
-
-
-STAGE = TransformersStage
