@@ -515,19 +515,6 @@ def test_a_layer_keeps_what_is_said(case: Case, mode: Recompute) -> None:
     assert live.live_bytes == kept_bytes(case, mode) + left_out_bytes(case, mode)
 
 
-def test_on_a_cpu_a_bias_that_learns_makes_attention_keep_its_scores() -> None:
-    # Kernels that fuse attention with the gradient of a bias are for GPUs.
-    case = Case(T5_SHAPE, ENCODER, 1)
-    module, rows = case.made()
-    learns = replace(rows, mask=rows.mask.requires_grad_())
-    with LiveMemory() as live:
-        _output = case.run(module, learns, Recompute.NONE)
-    more = live.live_bytes - kept_bytes(case, Recompute.NONE)
-    scores, log_sums = case.n_heads * INPUTS, case.n_heads
-    per_token = NUMBER * own_tokens(case) * (scores - log_sums)
-    assert more == left_out_bytes(case, Recompute.NONE) + per_token
-
-
 @every_side
 def test_what_a_side_adds_to_scores_is_kept_as_said_and_so_is_its_gradient(case: Case) -> None:
     # Left out are the bucket of every distance, and whether it is ahead.

@@ -282,8 +282,11 @@ MODELS = (
          "the encoder's output gets the sum of what all shards know",
          "loss_and_every_gradient_are_those_of_the_unsplit_model[t5, 1 stages x 1 replicas x 2 "
          "shards, spread]")),
-    *of("models/t5.py", "tests/models/test_sharded_linear.py",
-        ("activation.narrow(dimension, «0→n_others», n_own)", "the decoder's tokens come first")),
+    *of("models/t5.py",
+        "tests/end_to_end/test_exactness.py::"
+        "test_loss_and_every_gradient_are_those_of_the_unsplit_model",
+        ("activation.narrow(dimension, «0→n_others», n_own)", "the decoder's tokens come first",
+         "[t5, 3 stages x 1 replicas x 2 shards, spread]")),
     *of("models/t5.py", "tests/models/test_cached_attention.py",
         ("bias(size.tokens«, padding→») for", "inputs of packed rows see padding"),
         ("return cls(«groups.padding_masks(dtype→[None] * len(groups.sizes»), groups)",
@@ -318,8 +321,11 @@ MODELS = (
     *of("models/sharding/shards.py", "tests/models/test_sharded_linear.py",
         ("each.view_as(each), shards.sum_over_shards)", "each.view_as(each), lambda each: each)",
          "gradients of inputs are one shard's")),
-    *of("architecture/part.py", "tests/models/test_sharded_linear.py",
-        ("-(-microbatch.n_rows «* tokens // n_parts)→// n_parts) * tokens»", "shards divide rows")),
+    *of("architecture/part.py",
+        "tests/end_to_end/test_exactness.py::"
+        "test_loss_and_every_gradient_are_those_of_the_unsplit_model",
+        ("-(-microbatch.n_rows «* tokens // n_parts)→// n_parts) * tokens»", "shards divide rows",
+         "[t5, 3 stages x 1 replicas x 2 shards, spread]")),
     *of("training/optimizer.py", "tests/end_to_end/test_exactness.py",
         ("= collectives.sequence_parallel or", "=", "norms learn from a shard's tokens",
          "three_steps_of_the_optimizer_give_the_unsplit_weights[gpt, 1 stages x 1 replicas x 2 "

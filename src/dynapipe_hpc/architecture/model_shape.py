@@ -74,7 +74,6 @@ class ModelShape(ConfigTable, ABC):
             )
         return self
 
-    @abstractmethod
     def check(self) -> None:
         """Refuses sizes that contradict each other.
 

@@ -152,24 +152,6 @@ class TransformersShape(DecoderOnly):
             return max(math.prod(shape) for shape in self.layer_tensors.values())
         return max(self.lora.rank * max(shape) for shape in self._adapted())
 
-    def check(self) -> None:
-        if not self.embedding:
-            raise ValueError(
-                f"tensors has no embedding, a shape of vocab_size x hidden_size ({self.vocab_size} "
-                f"x {self.hidden_size}); leave tensors out, and it is taken from "
-                "model.init_from"
-            )
-        if not self.layer_tensors:
-            raise ValueError(
-                f"tensors names no weight of a layer ({NUMBER!r} for its number); leave it out, "
-                "and it is taken from model.init_from"
-            )
-        if self.tied_head == (LOGITS in self.tensors):
-            raise ValueError(
-                f"tied_head is {str(self.tied_head).lower()}, which contradicts tensors: a head of "
-                f"its own has {LOGITS}; leave both out, and they are taken from model.init_from"
-            )
-
     def deferring_kinds(self, recompute: Recompute) -> frozenset[str]:
         return frozenset({LAYER} if recompute is Recompute.NONE else ())
 

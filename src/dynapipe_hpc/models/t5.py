@@ -181,11 +181,14 @@ class EncoderLayer(TransformerLayer):
     """A layer of the encoder; its context is `AttentionMasks`."""
 
     def __init__(self, shape: T5Shape, shards: Shards, **between: nn.Module) -> None:
+        gelu = partial(functional.gelu, approximate="tanh")
         super().__init__(
             attention_norm=norm_of(shape),
             attention=Attention(shape, shards),
             feed_forward_norm=norm_of(shape),
-            feed_forward=feed_forward_of(shape, shards),
+            feed_forward=GatedFeedForward(shape, shards, gelu)
+            if shape.gated
+            else ReluFeedForward(shape, shards),
             **between,
         )
 
@@ -220,13 +223,6 @@ class DecoderLayer(EncoderLayer):
         (encoded,) = sources
         attended: Tensor = self.cross_attention(normed, stream, context.cross_masks, encoded)
         return hidden + attended
-
-
-def feed_forward_of(shape: T5Shape, shards: Shards) -> ReluFeedForward | GatedFeedForward:
-    """The feed-forward block of a model's layers."""
-    if not shape.gated:
-        return ReluFeedForward(shape, shards)
-    return GatedFeedForward(shape, shards, partial(functional.gelu, approximate="tanh"))
 
 
 class T5Stage(StageOfFamily):

@@ -70,7 +70,7 @@ class BuiltModel:
         """Lets the decoder call functions in place of its layers."""
         # An attribute is found before the module of the same name, which holds a stage's layers.
         vars(self.decoder)[self.layers_name] = [
-            LayerCall(layer, call, returns_tuples=self.returns_tuples)
+            LayerCall(layer, call, self.returns_tuples)
             for layer, call in zip(self.layers, calls, strict=True)
         ]
 
@@ -361,24 +361,13 @@ class _KeepFloat64(TorchFunctionMode):
 
 
 class LayerCall:
-    """Stand-in for a layer in a decoder's list of layers, which calls a function instead."""
+    """Stand-in for a layer in a decoder's list: calls a function, and has the layer's settings."""
 
-    def __init__(
-        self, layer: nn.Module, call: Callable[..., Tensor], *, returns_tuples: bool
-    ) -> None:
-        """Takes the layer, whose settings can be read from the stand-in, and the function."""
-        self._returns_tuples = returns_tuples
-        self._settings = {
-            name: value for name, value in vars(layer).items() if not name.startswith("_")
-        }
-        self._call = call
+    def __init__(self, layer: nn.Module, call: Callable[..., Tensor], returns_tuples: bool) -> None:
+        self._layer, self._call, self._returns_tuples = layer, call, returns_tuples
 
     def __getattr__(self, name: str) -> Any:
-        """Setting of the layer, such as its kind of attention."""
-        try:
-            return self.__dict__["_settings"][name]
-        except KeyError:
-            raise AttributeError(name) from None
+        return getattr(self._layer, name)
 
     def __call__(self, hidden: Tensor, *args: Any, **kwargs: Any) -> Any:
         output = self._call(hidden, *args, **kwargs)

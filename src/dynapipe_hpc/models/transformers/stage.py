@@ -78,7 +78,11 @@ class TransformersStage(StageOfFamily):
         has_embedding = self.is_first or (self.is_last and shape.tied_head)
         model.hold(layers, embedding=has_embedding, head=self.is_last)
         materialize(model)
-        self._take_over(model)
+        for name, child in model.whole.named_children():
+            self.add_module(name, child)
+        held = {i: model.layers[i] for i in layers}
+        calls = [partial(self._layer, i, held.get(i)) for i in range(len(model.layers))]
+        model.replace_layers(calls)
         # In tuples, not as modules: the parts of these models already belong to the stage.
         self._model = (model,)
         with _refusing_errors(shape):
@@ -103,13 +107,6 @@ class TransformersStage(StageOfFamily):
             return hidden
         with self._keeping_float64():
             return self._head[0].losses(hidden, None if batch.labels is None else batch.labels.ids)
-
-    def _take_over(self, model: BuiltModel) -> None:
-        for name, child in model.whole.named_children():
-            self.add_module(name, child)
-        held = {i: model.layers[i] for i in self._layers}
-        calls = [partial(self._layer, i, held.get(i)) for i in range(len(model.layers))]
-        model.replace_layers(calls)
 
     @torch.no_grad()
     def _probe(self, shape: TransformersShape) -> None:
