@@ -229,7 +229,7 @@ MODELS = (
          "gradients_of_turned_vectors_are_turned_back"),
         ("torch.promote_types(dtype, torch.float32)", "dtype", "angles of 16 bits",
          "angles_of_16_bits_are_computed_in_32"),
-        ("(1 - kept) * speeds« / scaling.factor→»", "slow pairs are not scaled"),
+        ("(1 - kept) * speeds« / factor→» + kept", "slow pairs are not scaled"),
         ("return speeds / factor", "return speeds", "positions are not divided")),
     *of("models/initialize.py", "tests/models/test_initialize.py",
         ("STANDARD_DEVIATION = 0.02", "STANDARD_DEVIATION = 0.01", "smaller weights"),

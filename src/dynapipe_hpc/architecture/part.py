@@ -39,7 +39,6 @@ NOTHING = Amount()
 
 
 def total(*amounts: Amount) -> Amount:
-    """The sum of any number of amounts."""
     return Amount(*map(sum, zip(NOTHING, *amounts, strict=True)))
 
 

@@ -13,7 +13,7 @@ from dynapipe_hpc.models.packed_attention import (
     flash_obstacle,
     packed_attention,
     scaled,
-    visible_bias,
+    window_bias,
 )
 
 Attend = Callable[..., Tensor]
@@ -68,20 +68,17 @@ def causal_attention(
     if window is not None and window >= longest:
         window = None
 
-    def bias_of(n_tokens: int) -> Tensor | None:
-        return None if window is None else visible_bias(n_tokens, n_tokens, window, query)
-
     is_causal = window is None
     if documents is None:
         attend_rows = attend or attention
-        bias = bias_of(longest)
+        bias = window_bias(longest, window, query)
         return attend_rows(query, key, value, bias=bias, is_causal=is_causal, scale=scale)
     if attend is None and not flash_obstacle(query.device, query.dtype, query.shape[-1]):
         q, k, v = (each[0].transpose(0, 1) for each in (scaled(query, scale), key, value))
         attended = packed_attention(q, k, v, queries=documents, keys=documents, window=window)
         return attended.transpose(0, 1)[None]
     groups = documents.length_groups
-    biases = [bias_of(size.tokens) for size in groups.sizes]
+    biases = [window_bias(size.tokens, window, query) for size in groups.sizes]
     return attention_in_groups(
         query, key, value, groups, biases=biases, is_causal=is_causal, scale=scale, attend=attend
     )

@@ -106,7 +106,6 @@ class DeferredWeights:
         return [tensor for _, *factors in self._waiting for tensor in factors]
 
     def defer(self, weight: Tensor, values: Tensor, gradient: Tensor) -> None:
-        """Puts the gradient of a weight, shape (outputs, inputs), into the queue."""
         self._waiting.append(_Product(weight, values, gradient))
 
     def accumulate(self) -> None:

@@ -91,12 +91,10 @@ class LengthGroups:
         device: torch.device,
         source_offsets: Sequence[int] | None = None,
     ) -> Self:
-        """Groups of the documents between offsets, copied to a device.
+        """Groups of the documents between offsets, on a device.
 
-        `offsets`: Beginnings of the documents in their row, and the end of the last.
         `source_offsets`: Offsets of the documents of another row that are attended to, in the same
-        order; documents without a counterpart attend to the shortest. None if documents attend to
-        themselves.
+        order; documents without a counterpart attend to the shortest. None for the same documents.
         """
         documents = sources = _Documents.between(offsets)
         if source_offsets is not None:
@@ -181,7 +179,6 @@ class Documents(OnDevice):
 
     @classmethod
     def from_offsets(cls, offsets: tuple[int, ...]) -> Self:
-        """The documents between offsets, on the host."""
         return cls(offsets, torch.tensor(offsets, dtype=torch.int32))
 
     @property
@@ -191,7 +188,6 @@ class Documents(OnDevice):
 
     @cached_property
     def longest(self) -> int:
-        """Length of the longest document in tokens."""
         return max(self.lengths)
 
     @cached_property
@@ -226,7 +222,6 @@ class Branches(OnDevice):
 
     @classmethod
     def from_row(cls, row: PackedRow) -> Self:
-        """The branches of a row of preference pairs, on the host."""
         begins = np.array(row.offsets[:-1], np.int64)
         of_pairs = np.array([(b.begin, b.prompt_tokens) for b in row.branches], np.int64)
         bounds = np.stack([begins, of_pairs[:, 0]], axis=1).ravel().tolist()

@@ -44,7 +44,6 @@ class Vocabulary(NamedTuple):
 
     @property
     def first(self) -> int:
-        """The first id of this shard."""
         return self.shards.shard * self._n_own
 
     @property

@@ -74,7 +74,6 @@ class KeyValueCache:
     """Keys and values of a sample's tokens so far, of all layers of a stage."""
 
     def __init__(self, n_tokens: int = 0) -> None:
-        """Makes an empty cache with room for a number of tokens; more tokens make it grow."""
         self.n_tokens = 0  # so far, in generation; unused in training
         self._n_tokens = n_tokens
         self._layers: dict[int, LayerCache] = {}
@@ -84,5 +83,4 @@ class KeyValueCache:
 
     @property
     def tensors(self) -> list[Tensor]:
-        """The tensors held of all layers."""
         return [tensor for layer in self._layers.values() for tensor in layer.tensors]

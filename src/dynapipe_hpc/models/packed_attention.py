@@ -148,7 +148,6 @@ def _forward(query: Tensor, sources: Sequence[Tensor], sizes: _Sizes) -> tuple[T
 def _backward(
     gradient: Tensor, inputs: Sequence[Tensor], left: Sequence[Tensor], sizes: _Sizes
 ) -> Sequence[Tensor]:
-    """Gradients of queries, keys and values."""
     query, *sources = inputs
     attended, *scores = left
     if _has_operators(query):
@@ -269,6 +268,11 @@ def visible_bias(n_tokens: int, n_keys: int, window: int | None, like: Tensor) -
     distances = positions[n_keys - n_tokens :].unsqueeze(1) - positions
     hidden = (distances < 0) | (distances >= (n_keys if window is None else window))
     return like.new_zeros(1, 1, n_tokens, n_keys).masked_fill_(hidden, -torch.inf)
+
+
+def window_bias(n_tokens: int, window: int | None, like: Tensor) -> Tensor | None:
+    """Bias of complete rows whose tokens see at most a window; None without a window."""
+    return None if window is None else visible_bias(n_tokens, n_tokens, window, like)
 
 
 def scaled(query: Tensor, scale: float | None) -> Tensor:

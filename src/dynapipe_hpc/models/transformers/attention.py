@@ -55,7 +55,6 @@ def attending_by(attend: Attend) -> Iterator[None]:
 def attend_within(
     batch: Batch, layer: int, projections: Sequence[Tensor], scores: Scores
 ) -> Tensor:
-    """Attention in a layer of a micro-batch."""
     scale, window, cap = scores
     attend = None if cap is None else partial(capped_attention, cap=cap)
     q, k, v = (each.transpose(1, 2) for each in projections)
@@ -124,7 +123,6 @@ class SdpaCalls(TorchFunctionMode):
     """
 
     def __init__(self, mark: Tensor) -> None:
-        """Takes the marker tensor, of shape (1, 1, 1, 1)."""
         super().__init__()
         self._mark = mark
 

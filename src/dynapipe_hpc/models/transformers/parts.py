@@ -39,7 +39,7 @@ from dynapipe_hpc.models.attention import attention_in_groups, causal_attention
 from dynapipe_hpc.models.batch import Batch, Labels
 from dynapipe_hpc.models.documents import Documents
 from dynapipe_hpc.models.live_memory import LiveMemory
-from dynapipe_hpc.models.packed_attention import visible_bias
+from dynapipe_hpc.models.packed_attention import window_bias
 from dynapipe_hpc.models.transformers.attention import Scores, capped_attention
 from dynapipe_hpc.models.transformers.model import META
 from dynapipe_hpc.models.transformers.stage import TransformersStage
@@ -141,14 +141,10 @@ class _Calls:
         if self.has_flash:
             return _fused(query, key, value)
         if documents is None:
-            return _fused(query, key, value, bias=_mask(query.shape[2], window, query))
+            return _fused(query, key, value, bias=window_bias(query.shape[2], window, query))
         groups = documents.length_groups
-        masks = [_mask(size.tokens, window, query) for size in groups.sizes]
+        masks = [window_bias(size.tokens, window, query) for size in groups.sizes]
         return attention_in_groups(query, key, value, groups, biases=masks, attend=_fused)
-
-
-def _mask(n_tokens: int, window: int | None, like: Tensor) -> Tensor | None:
-    return None if window is None else visible_bias(n_tokens, n_tokens, window, like)
 
 
 def _fused(
