@@ -21,7 +21,7 @@ ANY_DECODER = (
          "weights_are_those_of_the_modules[None-starcoder2]"),
         ("        if self.pairs_obstacle:\n            return self.pairs_obstacle\n", "",
          "slices in layers with soft caps",
-         "samples_are_not_cut_where_slices_could_not_attend_as_layers_do"),
+         "keys_and_values_are_as_wide_as_their_heads"),
         ("n_outputs.get(JOINED, self.attention_size) - self.attention_size",
          "n_outputs.get(JOINED, 0)", "queries that are kept with keys and values",
          "keys_and_values_are_as_wide_as_their_heads"),

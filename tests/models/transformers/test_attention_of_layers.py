@@ -72,23 +72,30 @@ def test_packed_documents_attend_by_the_formula(
         torch.testing.assert_close(of_own, expected, rtol=1e-12, atol=0)
 
 
+QUERY, KEY, VALUE = random_row(4)
+
+
 @pytest.mark.parametrize(
-    ("options", "name"), [({"dropout": 0.1}, "dropout"), ({"s_aux": torch.zeros(2)}, "s_aux")]
+    ("value", "masks", "options", "name"),
+    [
+        (VALUE, (), {"dropout": 0.1}, "dropout"),
+        (VALUE, (), {"s_aux": torch.zeros(2)}, "s_aux"),
+        (VALUE, (torch.zeros(4, 4),), {}, "attention_mask"),
+        (VALUE[..., :2], (), {}, "values and queries of different sizes"),
+    ],
 )
-def test_other_options_are_refused_by_name(options: dict[str, Any], name: str) -> None:
+def test_other_options_are_refused_by_name(
+    value: Tensor, masks: tuple[Tensor, ...], options: dict[str, Any], name: str
+) -> None:
     with pytest.raises(InputError, match=f"Identity of transformers asks attention for {name}"):
-        attention_interface(nn.Identity(), *random_row(4), **options)
+        attention_interface(nn.Identity(), QUERY, KEY, value, *masks, **options)
 
 
-def test_masks_and_other_attention_than_causal_are_refused() -> None:
-    row, module = random_row(4), nn.Identity()
-    with pytest.raises(InputError, match="asks attention for attention_mask"):
-        attention_interface(module, *row, torch.zeros(4, 4))
-    with pytest.raises(InputError, match="values and queries of different sizes"):
-        attention_interface(module, row[0], row[1], row[2][..., :2])
+def test_other_attention_than_causal_is_refused() -> None:
+    module = nn.Identity()
     module.is_causal = False  # type: ignore[assignment]
     with pytest.raises(InputError, match="is_causal = false"):
-        attention_interface(module, *row)
+        attention_interface(module, QUERY, KEY, VALUE)
 
 
 def test_calls_of_torch_with_the_mark_are_this_attention() -> None:

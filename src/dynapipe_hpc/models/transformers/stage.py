@@ -1,7 +1,7 @@
 """Decoders of `transformers` as torch modules: the layers of one pipeline stage."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -85,9 +85,19 @@ class TransformersStage(StageOfFamily):
         model.replace_layers(calls)
         # In tuples, not as modules: the parts of these models already belong to the stage.
         self._model = (model,)
-        with _refusing_errors(shape):
+        try:
             self._head = (_Head(model, shape, shards),) if self.is_last else ()
             self._probe(shape)
+        except InputError:
+            raise
+        except Exception as error:
+            if torch.empty(0).is_meta:
+                raise  # for estimates, whose message names another way
+            raise InputError(
+                f"a {shape.model_type} with these settings does not run: {type(error).__name__}: "
+                f"{first_line(error)}; choose another model, or, if transformers alone cannot run "
+                "it either, correct its config.json"
+            ) from error
 
     @classmethod
     def layer_kinds(cls, shape: ModelShape) -> Sequence[tuple[ModelShape, float]]:
@@ -165,22 +175,6 @@ class TransformersStage(StageOfFamily):
         if is_end:
             raise _StageEnd(hidden)
         return hidden
-
-
-@contextmanager
-def _refusing_errors(shape: TransformersShape) -> Iterator[None]:
-    try:
-        yield
-    except InputError:
-        raise
-    except Exception as error:
-        if torch.empty(0).is_meta:
-            raise  # for estimates, whose message names another way
-        raise InputError(
-            f"a {shape.model_type} with these settings does not run: {type(error).__name__}: "
-            f"{first_line(error)}; choose another model, or, if transformers alone cannot run it "
-            "either, correct its config.json"
-        ) from error
 
 
 class _StageEnd(Exception):  # noqa: N818 - no error
