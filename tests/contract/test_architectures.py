@@ -256,10 +256,6 @@ class Case:
     def n_heads(self) -> int:
         return self.shape.n_heads // self.n_shards
 
-    def made(self) -> tuple[nn.Module, Rows]:
-        """The module and what it reads; the same for every test."""
-        return made(self)
-
     def build(self) -> tuple[nn.Module, Rows]:
         torch.manual_seed(0)
         shards = OneOf(self.n_shards, sequence_parallel=self.sequence_parallel)
@@ -276,6 +272,7 @@ class Case:
 
 @cache
 def made(case: Case) -> tuple[nn.Module, Rows]:
+    """The module and what it reads; the same for every test."""
     return case.build()
 
 
@@ -329,7 +326,7 @@ def test_every_family_and_kind_of_part_is_tested() -> None:
 
 @every_case
 def test_parameters_are_those_of_the_module(case: Case) -> None:
-    module, _ = case.made()
+    module, _ = made(case)
     frozen = [p.numel() for p in module.parameters() if not p.requires_grad]
     trained = [p.numel() for p in module.parameters() if p.requires_grad]
     assert sum(trained + frozen) == case.part.parameters
@@ -380,7 +377,7 @@ class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
 @cache
 def operations(case: Case, mode: Recompute) -> tuple[int, int]:
     """Operations of a forward and a backward pass."""
-    module, rows = case.made()
+    module, rows = made(case)
     with sdpa_kernel(SDPBackend.MATH):
         with Products() as forward:
             output = case.run(module, rows, mode)
@@ -432,7 +429,7 @@ class SecondHalf(NamedTuple):
 
 @cache
 def second_half(case: Case, mode: Recompute) -> SecondHalf:
-    module, rows = case.made()
+    module, rows = made(case)
     waiting = DeferredWeights()
     with deferring(waiting):
         output = case.run(module, rows, mode)
@@ -509,7 +506,7 @@ def kept_bytes(case: Case, mode: Recompute) -> int:
 @every_mode
 def test_a_layer_keeps_what_is_said(case: Case, mode: Recompute) -> None:
     # Of what enters and what leaves a layer, one counts with it: here, what leaves.
-    module, rows = case.made()
+    module, rows = made(case)
     with LiveMemory() as live:
         _output = case.run(module, rows, mode)
     assert live.live_bytes == kept_bytes(case, mode) + left_out_bytes(case, mode)
@@ -518,7 +515,7 @@ def test_a_layer_keeps_what_is_said(case: Case, mode: Recompute) -> None:
 @every_side
 def test_what_a_side_adds_to_scores_is_kept_as_said_and_so_is_its_gradient(case: Case) -> None:
     # Left out are the bucket of every distance, and whether it is ahead.
-    module, rows = case.made()
+    module, rows = made(case)
     with LiveMemory() as live:
         added = case.run(module, rows, Recompute.NONE)
     kept = counted(case.part.kept_bytes(Recompute.NONE, NUMBER), case.part.side)
@@ -533,7 +530,7 @@ def test_what_a_side_adds_to_scores_is_kept_as_said_and_so_is_its_gradient(case:
 def test_embedding_and_head_keep_what_is_said_but_for_few_numbers_per_token(case: Case) -> None:
     # Left out are token ids and weights, sums over the vocabulary, and what the norm keeps. A
     # vector that is looked up counts with the layer that it enters.
-    module, rows = case.made()
+    module, rows = made(case)
     with LiveMemory() as live:
         output = case.run(module, rows, Recompute.NONE)
     entering = output.nbytes if case.kind == EMBEDDING else 0

@@ -31,9 +31,7 @@ def test_what_fills_a_row_is_a_document_of_its_own() -> None:
     assert documents.positions.tolist() == [0, 1, 2, 0, 0, 1, 0, 1]
     assert documents.longest == 3
     assert documents.to(CPU) is documents
-
-
-def test_what_fills_a_row_up_by_much_are_short_documents() -> None:
+    # What fills a row up by much is several documents.
     assert documents_of([3, 200], fill=128).offsets == (0, 3, 203, 331)
     assert documents_of([3, 200], fill=300).offsets == (0, 3, 203, 331, 459, 503)
     assert documents_of([200]).offsets == (0, 200)

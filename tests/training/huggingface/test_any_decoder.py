@@ -9,6 +9,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 from tests.examples.any_decoders import DECODERS, origin_of, saved_decoder
+from tests.examples.checkpoint_weights import different
 from tests.examples.small_models import set_in_config
 
 from dynapipe_hpc.architecture.lora import Lora
@@ -147,9 +148,7 @@ def test_what_no_stage_can_be_made_of_is_named(
 def test_experts_are_imported_and_exported_one_by_one(theirs: Path, tmp_path: Path) -> None:
     import_model(theirs, tmp_path / "imported")
     export_model(tmp_path / "imported", tmp_path / "exported")
-    before, after = (load_file(at / WEIGHTS) for at in (theirs, tmp_path / "exported"))
-    assert before.keys() == after.keys()
-    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert not different(load_file(theirs / WEIGHTS), load_file(tmp_path / "exported" / WEIGHTS))
     origins = origin_of(theirs)[0], find_origin(tmp_path / "imported")
     logits = [logits_of(load_model(each), [3, 5, 7]) for each in origins]
     assert torch.equal(*logits)
@@ -165,9 +164,7 @@ def test_experts_are_as_they_were_beside_merged_adapters(theirs: Path, tmp_path:
     checksum = write_parts(tmp_path / "tuned", 0, parts)
     Description(4, NOTHING_DONE, facts, (checksum,)).write(tmp_path / "tuned")
     export_model(tmp_path / "tuned", tmp_path / "merged", base=theirs)
-    before, after = (load_file(at / WEIGHTS) for at in (theirs, tmp_path / "merged"))
-    assert before.keys() == after.keys()
-    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert not different(load_file(theirs / WEIGHTS), load_file(tmp_path / "merged" / WEIGHTS))
 
 
 def test_a_block_of_a_stack_is_read_from_within_its_experts(theirs: Path) -> None:
@@ -232,8 +229,7 @@ def test_experts_that_files_hold_apart_are_joined(model_type: str, tmp_path: Pat
     }
     expected = {name: each for name, each in model.named_parameters() if name in found}
     assert sum(".experts." in name for name in found) == 4
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], expected[name]) for name in found)
+    assert not different(found, expected)
 
 
 def test_experts_of_other_types_are_refused(theirs: Path) -> None:
