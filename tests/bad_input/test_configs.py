@@ -62,6 +62,13 @@ VALUES: dict[str, str] = {
     "model={family='llama', dropout=0.1}": "unknown key 'model.dropout' of family 'llama'",
     "model.head_size=5": "must be hidden_size",
     "model.tied_head=maybe": "should be a valid boolean",
+    "model.n_kv_heads=2": "unknown key 'model.n_kv_heads' of family 'gpt'",
+    "model={family='t5', head_size=4, tied_head=false, scale_decoder_outputs=true}": (
+        "scale_decoder_outputs is true, but tied_head false.*out"
+    ),
+    "model={family='t5', head_size=4, max_distance=16}": "must be more than half of n_buckets",
+    "model.lora={targets=['q_proj']}": "names 'q_proj', but the linear layers .* are query_",
+    "model.lora={targets=['up', 'up']}": "names a layer twice: up, up",
     "model={family='llama', n_kv_heads=3}": "must be a multiple of n_kv_heads .3.",
     "model={family='llama', head_size=3}": "head_size .3. must be even",
     "model={family='llama', rope_scaling={factor=2}}": "rope_scaling.kind is missing",

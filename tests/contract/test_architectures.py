@@ -50,8 +50,8 @@ from dynapipe_hpc.models.t5 import (
     AttentionMasks,
     BothMasks,
     DecoderLayer,
+    EncoderLayer,
     RelativeBias,
-    encoder_layer,
     norm_of,
 )
 from dynapipe_hpc.training.tied_copies import tied_weights
@@ -123,40 +123,23 @@ def run_decoder_layer(layer: nn.Module, rows: Rows, mode: Recompute) -> Tensor:
     return output
 
 
-class T5Head(nn.Module):
-    """Both final norms, and the loss; with a copy of the embedding if the head is tied to it."""
+class HeadAlone(nn.Module):
+    """Final norms and loss, with a copy of the embedding's vectors if the head is tied to them."""
 
     def __init__(self, shape: ModelShape, shards: Shards) -> None:
         super().__init__()
-        self.encoder_norm, self.norm = norm_of(shape), norm_of(shape)
-        self.head = Head(shape, shards, divisor=2.0 if shape.tied_head else 1.0)
-        is_tied = shape.tied_head
-        width = shape.hidden_size
-        self.embedding = TokenEmbedding(shape.vocab_size, width, shards) if is_tied else None
+        norms: list[nn.Module] = [norm_of(shape), norm_of(shape)]  # of both sides of a T5
+        if isinstance(shape, DecoderShape):
+            norms = [decoder.norm_of(shape)]
+        self.norms = nn.ModuleList(norms)
+        is_divided = shape.family == "t5" and shape.tied_head
+        self.head = Head(shape, shards, norms[0], divisor=2.0 if is_divided else 1.0)
+        size = shape.vocab_size, shape.hidden_size
+        self.embedding = TokenEmbedding(*size, shards) if shape.tied_head else None
 
-    def forward(
-        self, hidden: Tensor, stream: ResidualStream, labels: Tensor, weights: Tensor
-    ) -> Tensor:
-        vectors = self.embedding and self.embedding.weight
-        losses: Tensor = self.head(self.norm(hidden), stream, labels, vectors)
-        return (losses * weights.to(losses.dtype)).sum()
-
-
-class DecoderHead(nn.Module):
-    """Final norm and loss, with a copy of the embedding's vectors if the head is tied to them."""
-
-    def __init__(self, shape: ModelShape, shards: Shards) -> None:
-        super().__init__()
-        assert isinstance(shape, DecoderShape)
-        self.head = Head(shape, shards, decoder.norm_of(shape))
-        self.embedding = Embedding(shape, shards) if shape.tied_head else None
-
-    def forward(
-        self, hidden: Tensor, stream: ResidualStream, labels: Tensor, weights: Tensor
-    ) -> Tensor:
-        vectors = self.embedding and self.embedding.tokens.weight
-        losses: Tensor = self.head(hidden, stream, labels, vectors)
-        return (losses * weights.to(losses.dtype)).sum()
+    def forward(self, hidden: Tensor, stream: ResidualStream, labels: Tensor) -> Tensor:
+        losses: Tensor = self.head(hidden, stream, labels, self.embedding and self.embedding.weight)
+        return losses.sum()
 
 
 Run = Callable[[Any, Rows, Recompute], Tensor]
@@ -171,8 +154,7 @@ class Module:
 
 
 def run_head(module: nn.Module, hidden: Tensor, stream: ResidualStream, labels: Tensor) -> Tensor:
-    entering = hidden.clone()  # counts with the head
-    loss: Tensor = module(entering, stream, labels, torch.ones(labels.shape))
+    loss: Tensor = module(hidden.clone(), stream, labels)  # what enters counts with the head
     return loss
 
 
@@ -182,7 +164,7 @@ def run_layer(layer: nn.Module, rows: Rows, mode: Recompute) -> Tensor:
 
 
 DECODER_HEAD = Module(
-    DecoderHead, lambda m, r, _: run_head(m, r.inputs, r.input_stream, r.tokens), (0, 1)
+    HeadAlone, lambda m, r, _: run_head(m, r.inputs, r.input_stream, r.tokens), (0, 1)
 )
 MODULES: dict[str, dict[str, Module]] = {
     "gpt": {
@@ -200,7 +182,7 @@ MODULES: dict[str, dict[str, Module]] = {
     },
     "t5": {
         ENCODER: Module(
-            encoder_layer,
+            EncoderLayer,
             lambda m, r, mode: m(r.inputs, r.input_stream, AttentionMasks([r.mask], None), mode),
             (1, 1),
             1,
@@ -219,7 +201,9 @@ MODULES: dict[str, dict[str, Module]] = {
             lambda m, r, _: m(r.tokens, r.input_stream),
         ),
         HEAD: Module(
-            T5Head, lambda m, r, _: run_head(m, r.targets, r.target_stream, r.target_tokens), (0, 1)
+            HeadAlone,
+            lambda m, r, _: run_head(m, r.targets, r.target_stream, r.target_tokens),
+            (0, 1),
         ),
     },
 }
@@ -272,10 +256,6 @@ class Case:
     def n_heads(self) -> int:
         return self.shape.n_heads // self.n_shards
 
-    def made(self) -> tuple[nn.Module, Rows]:
-        """The module and what it reads; the same for every test."""
-        return made(self)
-
     def build(self) -> tuple[nn.Module, Rows]:
         torch.manual_seed(0)
         shards = OneOf(self.n_shards, sequence_parallel=self.sequence_parallel)
@@ -292,6 +272,7 @@ class Case:
 
 @cache
 def made(case: Case) -> tuple[nn.Module, Rows]:
+    """The module and what it reads; the same for every test."""
     return case.build()
 
 
@@ -345,7 +326,7 @@ def test_every_family_and_kind_of_part_is_tested() -> None:
 
 @every_case
 def test_parameters_are_those_of_the_module(case: Case) -> None:
-    module, _ = case.made()
+    module, _ = made(case)
     frozen = [p.numel() for p in module.parameters() if not p.requires_grad]
     trained = [p.numel() for p in module.parameters() if p.requires_grad]
     assert sum(trained + frozen) == case.part.parameters
@@ -396,7 +377,7 @@ class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
 @cache
 def operations(case: Case, mode: Recompute) -> tuple[int, int]:
     """Operations of a forward and a backward pass."""
-    module, rows = case.made()
+    module, rows = made(case)
     with sdpa_kernel(SDPBackend.MATH):
         with Products() as forward:
             output = case.run(module, rows, mode)
@@ -448,7 +429,7 @@ class SecondHalf(NamedTuple):
 
 @cache
 def second_half(case: Case, mode: Recompute) -> SecondHalf:
-    module, rows = case.made()
+    module, rows = made(case)
     waiting = DeferredWeights()
     with deferring(waiting):
         output = case.run(module, rows, mode)
@@ -525,29 +506,16 @@ def kept_bytes(case: Case, mode: Recompute) -> int:
 @every_mode
 def test_a_layer_keeps_what_is_said(case: Case, mode: Recompute) -> None:
     # Of what enters and what leaves a layer, one counts with it: here, what leaves.
-    module, rows = case.made()
+    module, rows = made(case)
     with LiveMemory() as live:
         _output = case.run(module, rows, mode)
     assert live.live_bytes == kept_bytes(case, mode) + left_out_bytes(case, mode)
 
 
-def test_on_a_cpu_a_bias_that_learns_makes_attention_keep_its_scores() -> None:
-    # Kernels that fuse attention with the gradient of a bias are for GPUs.
-    case = Case(T5_SHAPE, ENCODER, 1)
-    module, rows = case.made()
-    learns = replace(rows, mask=rows.mask.requires_grad_())
-    with LiveMemory() as live:
-        _output = case.run(module, learns, Recompute.NONE)
-    more = live.live_bytes - kept_bytes(case, Recompute.NONE)
-    scores, log_sums = case.n_heads * INPUTS, case.n_heads
-    per_token = NUMBER * own_tokens(case) * (scores - log_sums)
-    assert more == left_out_bytes(case, Recompute.NONE) + per_token
-
-
 @every_side
 def test_what_a_side_adds_to_scores_is_kept_as_said_and_so_is_its_gradient(case: Case) -> None:
     # Left out are the bucket of every distance, and whether it is ahead.
-    module, rows = case.made()
+    module, rows = made(case)
     with LiveMemory() as live:
         added = case.run(module, rows, Recompute.NONE)
     kept = counted(case.part.kept_bytes(Recompute.NONE, NUMBER), case.part.side)
@@ -562,7 +530,7 @@ def test_what_a_side_adds_to_scores_is_kept_as_said_and_so_is_its_gradient(case:
 def test_embedding_and_head_keep_what_is_said_but_for_few_numbers_per_token(case: Case) -> None:
     # Left out are token ids and weights, sums over the vocabulary, and what the norm keeps. A
     # vector that is looked up counts with the layer that it enters.
-    module, rows = case.made()
+    module, rows = made(case)
     with LiveMemory() as live:
         output = case.run(module, rows, Recompute.NONE)
     entering = output.nbytes if case.kind == EMBEDDING else 0

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,8 +19,12 @@ from dynapipe_hpc.architecture.transformers import TransformersShape
 from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.batch import IterationTokens
-from dynapipe_hpc.models.decoder import DecoderStage
+from dynapipe_hpc.models.deferred_weights import DeferredWeights, deferring
+from dynapipe_hpc.models.family import StageOfFamily, family_of
+from dynapipe_hpc.training.checkpoint.parts import whole_parts
 from dynapipe_hpc.training.huggingface.origin import Origin, find_origin
+from dynapipe_hpc.training.huggingface.read_weights import open_weights
+from dynapipe_hpc.training.module_stage import SlicedSamples
 
 WINDOW = 6
 """Tokens that layers with a window see, far fewer than samples have."""
@@ -145,11 +150,88 @@ def origin_of(folder: Path) -> tuple[Origin, TransformersShape]:
     return origin, origin.shape
 
 
-def plain_losses(name: str, model: Any, tokens: list[int], labels: list[int]) -> Tensor:
-    """Losses of the labels after each token of a row that a model reads alone."""
-    with in_float64(DECODERS[name].module):
-        logits = model(input_ids=torch.tensor([tokens])).logits[0]
+def plain_losses(module: str, model: Any, labels: list[int]) -> Tensor:
+    """Losses of the tokens of a row that a model, of this module of theirs, reads alone."""
+    with in_float64(module):
+        tokens = torch.tensor([[START_ID, *labels[:-1]]])
+        logits = model(input_ids=tokens, use_cache=False).logits[0]
     return nn.functional.cross_entropy(logits, torch.tensor(labels), reduction="none")
+
+
+def plain_loss(module: str, model: Any) -> float:
+    """Loss of `SAMPLES`, each alone in a row; weights get its gradients."""
+    loss = torch.zeros((), dtype=torch.float64)
+    for sample in SAMPLES:
+        inputs, targets, *_ = TOKENS.read(sample)
+        losses = plain_losses(module, model, [*inputs.tolist(), *targets.tolist()])
+        loss = loss + WEIGHTS[sample.sample_id] * losses[len(inputs) :].sum()
+    torch.autograd.backward(loss)
+    return loss.item()
+
+
+def loaded_stages(
+    origin: Origin, n_stages: int, dtype: torch.dtype = torch.float64
+) -> list[StageOfFamily]:
+    """The stages of a model, each with its own part of the weights."""
+    shape, stages = origin.shape, []
+    for i, layers in enumerate(Placement.equal_shares(shape.n_all_layers, n_stages).layers):
+        last = i == n_stages - 1
+        stage = family_of(shape)(shape, layers, first=i == 0, last=last, dtype=dtype)
+        open_weights(origin, shape).read(whole_parts(stage))
+        stages.append(stage)
+    return stages
+
+
+def gradients(pipeline: Sequence[StageOfFamily]) -> dict[str, Tensor]:
+    """Gradients by name; those of copies of a tied weight are added up."""
+    found: dict[str, Tensor] = {}
+    for stage in pipeline:
+        for name, weight in stage.named_parameters():
+            gradient = torch.zeros_like(weight) if weight.grad is None else weight.grad
+            found[name] = found[name] + gradient if name in found else gradient
+    return found
+
+
+def outcome(
+    pipeline: Sequence[StageOfFamily],
+    microbatches: Sequence[MicroBatch],
+    mode: Recompute = Recompute.NONE,
+    *,
+    splits: bool = False,
+) -> tuple[float, dict[str, Tensor]]:
+    """Loss and gradients of micro-batches, whose activations cross stages as numbers."""
+    queue = DeferredWeights() if splits else None
+    loss, waiting = 0.0, []
+    caches = [SlicedSamples() for _ in pipeline]
+    for index, microbatch in enumerate(microbatches):
+        passed: list[tuple[Tensor | None, Tensor]] = []
+        activation = None
+        for stage, sliced in zip(pipeline, caches, strict=True):
+            if activation is not None:
+                activation = activation.detach().requires_grad_()
+            kv_cache = sliced.load(index, microbatch)
+            batch = replace(stage.collate(microbatch, TOKENS), kv_cache=kv_cache)
+            with deferring(queue):
+                passed.append((activation, run_stage(stage, activation, batch, mode)))
+            activation = passed[-1][1]
+        loss += passed[-1][1].item()
+        if microbatch.slice:
+            waiting.append(passed)
+        else:
+            _go_back(passed)
+    while waiting:
+        _go_back(waiting.pop())
+    if queue is not None:
+        queue.accumulate()
+    return loss, gradients(pipeline)
+
+
+def _go_back(passed: list[tuple[Tensor | None, Tensor]]) -> None:
+    """Runs the backward passes of what each stage has received and sent."""
+    gradient = None
+    for received, sent in reversed(passed):
+        sent.backward(gradient)  # type: ignore[no-untyped-call]
+        gradient = None if received is None else received.grad
 
 
 WIDTH, HEAD_SIZE, WIDE_WINDOW = 128, 16, 48
@@ -172,7 +254,7 @@ def wide_decoder(name: str, folder: Path, **settings: Any) -> TransformersShape:
     return origin_of(folder)[1]
 
 
-StageT = TypeVar("StageT", bound=DecoderStage)
+StageT = TypeVar("StageT", bound=StageOfFamily)
 
 SAMPLES = [Sample(1, 9, 4), Sample(2, 0, 1), Sample(3, 0, 20), Sample(4, 3, 10), Sample(5, 2, 3)]
 WEIGHTS = {1: 0.5, 2: 2.0, 3: 0.125, 4: 0.25, 5: 1.0}
@@ -184,7 +266,7 @@ def stages_of(
 ) -> list[StageT]:
     """A model whose weights, drawn in float64, are large enough to show every mistake."""
     pipeline = []
-    for i, layers in enumerate(Placement.equal_shares(shape.n_layers, n_stages).layers):
+    for i, layers in enumerate(Placement.equal_shares(shape.n_all_layers, n_stages).layers):
         last = i == n_stages - 1
         stage = kind(shape, layers, first=i == 0, last=last, dtype=torch.float64)
         for name, weight in stage.named_parameters():
@@ -195,11 +277,14 @@ def stages_of(
 
 
 def run(
-    pipeline: Sequence[DecoderStage], microbatch: MicroBatch, mode: Recompute = Recompute.NONE
+    pipeline: Sequence[StageOfFamily],
+    microbatch: MicroBatch,
+    mode: Recompute = Recompute.NONE,
+    tokens: IterationTokens = TOKENS,
 ) -> Tensor:
     """The loss, or the activation if the last stage is missing."""
     activation = None
     for stage in pipeline:
-        activation = run_stage(stage, activation, stage.collate(microbatch, TOKENS), mode)
+        activation = run_stage(stage, activation, stage.collate(microbatch, tokens), mode)
     assert activation is not None
     return activation

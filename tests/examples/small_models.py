@@ -55,6 +55,12 @@ def write_model(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, T
     return folder
 
 
+def set_in_config(folder: Path, *left_out: str, **values: Any) -> None:
+    path = folder / "config.json"
+    settings = json.loads(path.read_text()) | values
+    path.write_text(json.dumps({k: v for k, v in settings.items() if k not in left_out}))
+
+
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     save_file({n: t.contiguous() for n, t in tensors.items()}, path, metadata={"format": "pt"})
 

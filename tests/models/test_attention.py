@@ -1,12 +1,11 @@
 """The seam of attention, against its definition, and the kernels that may run behind it."""
 
-import math
 from collections.abc import Iterator
-from itertools import accumulate
 from typing import Any
 
 import pytest
 import torch
+from tests.oracles.plain_attention import plain_attention
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -30,19 +29,6 @@ def cudnn_allowed() -> Iterator[None]:
 def random_heads(tokens: int, seed: int) -> Tensor:
     stream = torch.manual_seed(seed)
     return torch.randn(2, 3, tokens, 4, dtype=torch.float64, generator=stream)
-
-
-def expected(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, scale: float) -> Tensor:
-    """Position by position, with the softmax written out."""
-    output = torch.empty_like(query)
-    for row, head, i in torch.cartesian_prod(*map(torch.arange, query.shape[:3])).tolist():
-        scores = [float(query[row, head, i] @ k) * scale for k in key[row, head]]
-        scores = [s + float(b) for s, b in zip(scores, bias[i], strict=True)]
-        powers = [math.exp(s) for s in scores]
-        output[row, head, i] = sum(
-            p / sum(powers) * v for p, v in zip(powers, value[row, head], strict=True)
-        )
-    return output
 
 
 def test_groups_of_heads_are_repeated_for_a_bias(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,11 +55,6 @@ def test_groups_of_heads_are_repeated_for_a_bias(monkeypatch: pytest.MonkeyPatch
     torch.testing.assert_close(plain, biased)
 
 
-def documents_of(*lengths: int) -> Documents:
-    offsets = tuple(accumulate(lengths, initial=0))
-    return Documents(offsets, torch.tensor(offsets, dtype=torch.int32))
-
-
 @pytest.mark.parametrize("kernel", [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH])
 @pytest.mark.parametrize("n_documents", [0, 3])
 def test_neighbouring_heads_share_keys_and_values(kernel: SDPBackend, n_documents: int) -> None:
@@ -81,7 +62,7 @@ def test_neighbouring_heads_share_keys_and_values(kernel: SDPBackend, n_document
     query = torch.cat([random_heads(15, seed)[:1, :2] for seed in range(3, 6)], 1)
     key, value = (torch.cat([x, x.flip(1)], 1)[:, 1:] for x in rows[:2])
     assert (query.shape[1], key.shape[1]) == (6, 3)
-    documents = documents_of(*[5] * n_documents) if n_documents else None
+    documents = Documents.from_lengths([5] * n_documents) if n_documents else None
     keys, values = (torch.stack([x, x], 2).flatten(1, 2) for x in (key, value))
     with sdpa_kernel(kernel):
         found = causal_attention(query, key, value, documents)
@@ -89,39 +70,14 @@ def test_neighbouring_heads_share_keys_and_values(kernel: SDPBackend, n_document
     torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-14)
 
 
-def random_row(tokens: int) -> tuple[Tensor, Tensor, Tensor]:
-    query, key, value = (random_heads(tokens, seed)[:1] for seed in range(3))
-    return query, key, value
-
-
-@pytest.mark.parametrize("length", [1, 15, 16, 17, 130, 200])
-def test_a_document_has_the_bits_that_it_has_alone(length: int) -> None:
-    query, key, value = random_row(20 + length + 150)
-    towards = random_heads(length, 5)[:1]
-    found = []
-    for lengths in ((20, length, 11, 139), (length,)):
-        own = slice(None) if len(lengths) == 1 else slice(20, 20 + length)
-        start = 20 if len(lengths) == 1 else 0
-        inputs = [x[:, :, start : start + sum(lengths)].clone() for x in (query, key, value)]
-        found.append(with_gradients(inputs, documents_of(*lengths), own, towards))
-    assert all(torch.equal(*both) for both in zip(*found, strict=True))
-
-
-def with_gradients(
-    inputs: list[Tensor], documents: Documents, own: slice, towards: Tensor
-) -> list[Tensor]:
-    """Output of attention for some tokens, and the gradients of their inputs."""
-    query, key, value = (each.requires_grad_() for each in inputs)
-    attended = causal_attention(query, key, value, documents)[:, :, own]
-    gradients = torch.autograd.grad(attended, (query, key, value), towards)
-    return [attended.detach(), *(gradient[:, :, own] for gradient in gradients)]
-
-
 def test_a_bias_is_added_to_scores_of_another_scale() -> None:
     query, key, value = random_heads(5, 0), random_heads(7, 1), random_heads(7, 2)
     bias = torch.randn(5, 7, dtype=torch.float64, generator=torch.manual_seed(3))
     found = attention(query, key, value, bias=bias, scale=1.0)
-    torch.testing.assert_close(found, expected(query, key, value, bias, 1.0), rtol=1e-12, atol=0)
+    for row in zip(query, key, value, found, strict=True):
+        q, k, v, of_row = (each.transpose(0, 1) for each in row)
+        expected = plain_attention(q, k, v, bias, scale=1.0)
+        torch.testing.assert_close(of_row, expected, rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("family", ["gpt", "t5"])

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -30,6 +29,7 @@ from tests.oracles.plain_models import gpt_row, llama_row
 
 from dynapipe_hpc.architecture.decoder import DecoderShape
 from dynapipe_hpc.architecture.model_shape import ModelShape
+from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.architecture.rope_scaling import LinearScaling, YarnScaling
 from dynapipe_hpc.data.microbatch import DenseRows, Layout, MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
@@ -114,18 +114,19 @@ def test_gradients_are_the_sum_of_those_of_documents_alone(
         torch.testing.assert_close(weight.grad, expected[name].grad, rtol=1e-11, atol=1e-12)
 
 
-def initial(shape: DecoderShape, layers: range = range(4)) -> DecoderStage:
-    first, last = layers.start == 0, layers.stop == shape.n_layers
-    return DecoderStage(shape, layers, first=first, last=last, seed=3, dtype=torch.float64)
+def initial(shape: ModelShape, layers: range) -> StageOfFamily:
+    first, last = layers.start == 0, layers.stop == shape.n_all_layers
+    return family_of(shape)(shape, layers, first=first, last=last, seed=3, dtype=torch.float64)
 
 
-@every_shape
-@pytest.mark.parametrize("cuts", [(0, 1, 4), (0, 2, 3, 4)], ids=len)
+@pytest.mark.parametrize("shape", [*SHAPES.values(), T5_SHAPE], ids=[*SHAPES, "t5"])
+@pytest.mark.parametrize("n_stages", [2, 3, 4])
 def test_every_split_starts_with_the_bits_of_the_whole_model(
-    shape: DecoderShape, cuts: tuple[int, ...]
+    shape: ModelShape, n_stages: int
 ) -> None:
-    whole = initial(shape).state_dict()
-    parts = [initial(shape, range(*ends)).state_dict() for ends in pairwise(cuts)]
+    whole = initial(shape, range(shape.n_all_layers)).state_dict()
+    layers = Placement.equal_shares(shape.n_all_layers, n_stages).layers
+    parts = [initial(shape, each).state_dict() for each in layers]
     assert {name for part in parts for name in part} == whole.keys()
     for part in parts:
         for name, weight in part.items():

@@ -17,9 +17,13 @@ from dynapipe_hpc.models.sharding.shards import Shards
 from dynapipe_hpc.training.flat_parameters import FlatParameters
 
 
-def drawn(*sizes: int, seed: int, dtype: torch.dtype = torch.float64) -> Tensor:
+def drawn(*sizes: int, seed: int) -> Tensor:
     stream = torch.Generator().manual_seed(seed)
-    return torch.randn(sizes, generator=stream, dtype=torch.float64).to(dtype).requires_grad_()
+    return torch.randn(sizes, generator=stream, dtype=torch.float64).requires_grad_()
+
+
+def drawn_16(*sizes: int, seed: int) -> Tensor:
+    return drawn(*sizes, seed=seed).detach().bfloat16()
 
 
 def test_gradients_add_up_in_the_order_of_the_backward_pass_and_call_hooks_once() -> None:
@@ -119,11 +123,6 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deferred_weights, "add_product", add_product)
 
 
-def drawn_of_weight_gradients(*sizes: int, seed: int) -> Tensor:
-    stream = torch.Generator().manual_seed(seed)
-    return torch.randn(sizes, generator=stream).bfloat16()
-
-
 def at_once(values: Tensor, weight: Tensor, towards: Tensor) -> None:
     torch.autograd.backward(linear(values, weight), towards)
 
@@ -148,12 +147,12 @@ on_a_gpu = pytest.mark.usefixtures("as_on_a_gpu")
 def test_products_are_added_without_being_rounded(
     way: Callable[[Tensor, Tensor, Tensor], None],
 ) -> None:
-    weight = nn.Parameter(drawn_of_weight_gradients(OUTPUTS, INPUTS, seed=1))
+    weight = nn.Parameter(drawn_16(OUTPUTS, INPUTS, seed=1))
     total, seen = torch.ones(OUTPUTS, INPUTS), []
     add_up_in(weight, total)
     weight.register_post_accumulate_grad_hook(lambda _: seen.append(total.clone()))  # type: ignore[no-untyped-call]
-    values = drawn_of_weight_gradients(ROWS, TOKENS, INPUTS, seed=2).requires_grad_()
-    towards = drawn_of_weight_gradients(ROWS, TOKENS, OUTPUTS, seed=3)
+    values = drawn_16(ROWS, TOKENS, INPUTS, seed=2).requires_grad_()
+    towards = drawn_16(ROWS, TOKENS, OUTPUTS, seed=3)
     way(values, weight, towards)
     expected = 1 + torch.einsum("rto,rti->oi", towards.double(), values.detach().double())
     torch.testing.assert_close(total.double(), expected, rtol=1e-5, atol=1e-5)
@@ -165,8 +164,8 @@ def test_products_are_added_without_being_rounded(
 
 @on_a_gpu
 def test_so_are_those_of_tokens_that_are_spread_over_shards() -> None:
-    whole = drawn_of_weight_gradients(ROWS, TOKENS, INPUTS, seed=2)
-    towards = drawn_of_weight_gradients(ROWS, TOKENS, OUTPUTS, seed=3)
+    whole = drawn_16(ROWS, TOKENS, INPUTS, seed=2)
+    towards = drawn_16(ROWS, TOKENS, OUTPUTS, seed=3)
 
     def of_shard(shards: Shards) -> tuple[Tensor, Tensor | None]:
         each = ColumnLinear(INPUTS, OUTPUTS, shards, bias=False).bfloat16()

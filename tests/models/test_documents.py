@@ -31,9 +31,7 @@ def test_what_fills_a_row_is_a_document_of_its_own() -> None:
     assert documents.positions.tolist() == [0, 1, 2, 0, 0, 1, 0, 1]
     assert documents.longest == 3
     assert documents.to(CPU) is documents
-
-
-def test_what_fills_a_row_up_by_much_are_short_documents() -> None:
+    # What fills a row up by much is several documents.
     assert documents_of([3, 200], fill=128).offsets == (0, 3, 203, 331)
     assert documents_of([3, 200], fill=300).offsets == (0, 3, 203, 331, 459, 503)
     assert documents_of([200]).offsets == (0, 200)
@@ -104,17 +102,14 @@ def test_a_long_document_is_padded_by_an_eighth_at_most(length: int) -> None:
 START = 99
 
 
-class CountingTokens:
-    """Sample 3 has the input 30, 31, ... and the target 35, 36, ..."""
-
-    def __call__(self, sample: Sample) -> SampleTokens:
-        numbers = np.arange(10, dtype=np.uint16) + np.uint16(10 * sample.sample_id)
-        targets = numbers[5 : 5 + sample.target_tokens]
-        return SampleTokens(numbers[: sample.input_tokens], targets, numbers[:0], START)
+def counted(sample: Sample) -> SampleTokens:
+    """Sample 1 has the input 10, 11 and the target 15."""
+    numbers = np.arange(10, dtype=np.uint16) + np.uint16(10 * sample.sample_id)
+    targets = numbers[5 : 5 + sample.target_tokens]
+    return SampleTokens(numbers[: sample.input_tokens], targets, numbers[:0], START)
 
 
-SAMPLES = {s.sample_id: s for s in (Sample(1, 2, 1), Sample(2, 0, 2), Sample(3, 1, 1))}
-TOKENS = IterationTokens(SAMPLES, {1: 0.5, 2: 0.25, 3: 0.125}, CountingTokens(), START)
+TOKENS = IterationTokens({1: Sample(1, 2, 1)}, {1: 0.5}, counted, START)
 
 
 def test_a_packed_row_may_hold_a_sample_twice_as_profiles_do() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.oracles.plain_attention import causal_bias, plain_attention
 from torch import Tensor
 
 from dynapipe_hpc.models import packed_attention as flash
@@ -13,67 +14,47 @@ from dynapipe_hpc.models.documents import Documents
 from dynapipe_hpc.models.packed_attention import flash_obstacle, packed_attention
 
 CPU = torch.device("cpu")
-ON_CPU = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-ON_CPU_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
-NONE = torch.empty(0)
 
 
-def rows(tensor: Tensor, start: int, end: int, n_heads: int) -> Tensor:
-    """A document as the CPU kernel wants it, with as many heads as queries have."""
-    own = tensor[start:end].repeat_interleave(n_heads // tensor.shape[1], 1)
-    return own.transpose(0, 1)[None]
-
-
-def mask(n_queries: int, n_keys: int, is_causal: bool, left: int | None) -> Tensor:
-    """Numbers added to scores; the last query sees the last key."""
-    ahead = torch.arange(n_keys) - torch.arange(n_queries)[:, None] - (n_keys - n_queries)
-    hidden = (ahead > 0) & is_causal
-    if left is not None and left >= 0:
-        hidden |= ahead < -left
-    return torch.zeros(n_queries, n_keys, dtype=torch.float64).masked_fill(hidden, -torch.inf)
-
-
-def parts(q: Tensor, k: Tensor, v: Tensor, q_ends: Tensor, k_ends: Tensor) -> Iterator[Any]:
-    """Bounds and rows of each document."""
-    heads = q.shape[1]
-    for of_q, of_k in zip(pairwise(q_ends.tolist()), pairwise(k_ends.tolist()), strict=True):
-        yield of_q, of_k, [rows(q, *of_q, heads), rows(k, *of_k, heads), rows(v, *of_k, heads)]
+def parts(
+    q_ends: Tensor, k_ends: Tensor, max_q: int, max_k: int, *options: object
+) -> Iterator[tuple[slice, slice]]:
+    """Queries and keys of each document."""
+    assert options == (0, True)  # no dropout, causal
+    assert (q_ends.dtype, k_ends.dtype) == (torch.int32, torch.int32)
+    assert max_q >= max(2, int(q_ends.diff().max()))
+    assert max_k >= int(k_ends.diff().max())
+    ends = (pairwise(each.tolist()) for each in (q_ends, k_ends))
+    return ((slice(*of_q), slice(*of_k)) for of_q, of_k in zip(*ends, strict=True))
 
 
 def forward_on_cpu(
-    q: Tensor, k: Tensor, v: Tensor, q_ends: Tensor, k_ends: Tensor,
-    max_q: int, max_k: int, dropout: float, is_causal: bool, debug: bool, *,
-    window_size_left: int | None = None, **_: Any,
-) -> tuple[Tensor, ...]:  # fmt: skip
-    assert (dropout, debug, q_ends.dtype, k_ends.dtype) == (0, False, torch.int32, torch.int32)
-    assert max_q >= max(2, int(q_ends.diff().max()))
-    assert max_k >= int(k_ends.diff().max())
-    attended, scores = torch.empty_like(q), q.new_empty(q.shape[:2])
-    for (start, end), (first, last), of_rows in parts(q, k, v, q_ends, k_ends):
-        added = mask(end - start, last - first, is_causal, window_size_left)
-        out, logsumexp = ON_CPU(*of_rows, attn_mask=added)
-        attended[start:end] = out[0].transpose(0, 1)
-        scores[start:end] = logsumexp[0].reshape(q.shape[1], -1).T
-    return attended, scores, torch.tensor([3]), torch.tensor([4]), NONE
+    q: Tensor, k: Tensor, v: Tensor, *sizes: Any, window_size_left: int = 10**6, **_: Any
+) -> tuple[Tensor, ...]:
+    *sizes, debug = sizes  # type: ignore[assignment]
+    assert debug is False
+    attended, scores = torch.empty_like(q), torch.empty(q.shape[:2], dtype=torch.float64)
+    for own, seen_keys in parts(*sizes):
+        of_rows = q[own], k[seen_keys], v[seen_keys]
+        attended[own], sums = flash._attention_on_cpu(*of_rows, window_size_left + 1)
+        scores[own] = sums[0].T
+    return attended, scores, torch.tensor([3]), torch.tensor([4]), torch.empty(0)
 
 
 def backward_on_cpu(
     gradient: Tensor, q: Tensor, k: Tensor, v: Tensor, attended: Tensor, scores: Tensor,
-    q_ends: Tensor, k_ends: Tensor, max_q: int, max_k: int, dropout: float, is_causal: bool,
-    state: Tensor, unused: Tensor, *, window_size_left: int | None = None, **_: Any,
+    *sizes: Any, window_size_left: int = 10**6, **_: Any,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    assert (dropout, int(state), int(unused)) == (0, 3, 4)
-    assert max_q >= int(q_ends.diff().max())
-    assert max_k >= int(k_ends.diff().max())
+    *sizes, state, unused = sizes  # type: ignore[assignment]
+    assert (int(state), int(unused)) == (3, 4)
     gradients = [torch.zeros_like(each) for each in (q, k, v)]
-    for of_q, of_k, of_rows in parts(q, k, v, q_ends, k_ends):
-        added = mask(of_q[1] - of_q[0], of_k[1] - of_k[0], is_causal, window_size_left)
-        towards, out = (each[slice(*of_q)].transpose(0, 1)[None] for each in (gradient, attended))
-        logsumexp = scores[slice(*of_q)].T[None].contiguous()
-        found = ON_CPU_BACKWARD(towards, *of_rows, out, logsumexp, 0.0, False, attn_mask=added)
-        for total, part, bounds in zip(gradients, found, (of_q, of_k, of_k), strict=True):
-            heads_last = part[0].transpose(0, 1).unflatten(1, (total.shape[1], -1))
-            total[slice(*bounds)] += heads_last.sum(2)
+    wide = torch.promote_types(q.dtype, torch.float32)
+    for own, seen_keys in parts(*sizes):
+        left = attended[own], scores[own].T[None].to(wide).contiguous()
+        of_rows = q[own], k[seen_keys], v[seen_keys]
+        found = flash._gradients_on_cpu(gradient[own], of_rows, left, window_size_left + 1)
+        for total, part, place in zip(gradients, found, (own, seen_keys, seen_keys), strict=True):
+            total[place] += part
     return tuple(gradients)
 
 
@@ -99,19 +80,13 @@ def random(n_tokens: int, n_heads: int, seed: int) -> Tensor:
 def expected(
     query: Tensor, key: Tensor, value: Tensor, lengths: Sequence[tuple[int, int]], window: int
 ) -> Tensor:
-    """The formula, document by document and query by query."""
-    n_shared = query.shape[1] // key.shape[1]
-    attended, q_start, k_start = [], 0, 0
-    for n_queries, n_keys in lengths:
-        for i in range(n_queries):
-            last = k_start + n_keys - n_queries + i
-            seen = slice(max(k_start, last - window + 1), last + 1)
-            for head in range(query.shape[1]):
-                scores = key[seen, head // n_shared] @ query[q_start + i, head] / 8**0.5
-                weights = torch.exp(scores) / torch.exp(scores).sum()
-                attended.append(weights @ value[seen, head // n_shared])
-        q_start, k_start = q_start + n_queries, k_start + n_keys
-    return torch.stack(attended).view_as(query)
+    """The formula, document by document."""
+    n_queries, n_keys = (list(side) for side in zip(*lengths, strict=True))
+    sides = zip((query, key, value), (n_queries, n_keys, n_keys), strict=True)
+    documents = zip(*(torch.split(side, n) for side, n in sides), strict=True)
+    return torch.cat(
+        [plain_attention(q, k, v, causal_bias(len(q), len(k), window)) for q, k, v in documents]
+    )
 
 
 PACKED = [(5, 5), (1, 1), (12, 12)]
@@ -140,17 +115,9 @@ def test_results_and_gradients_are_those_of_the_formula(
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-13)
 
 
-def test_the_kernel_passes_its_probe() -> None:
-    assert flash._probe_obstacle(CPU, torch.float64, 8) == ""
-
-
 @pytest.mark.parametrize("head_size", [8, 64, 128, 256])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_rounding_to_16_bits_passes_its_probe(
-    dtype: torch.dtype, head_size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    formula = flash._written_out
-    monkeypatch.setattr(flash, "packed_attention", lambda q, k, v, **_: formula(q, k, v))
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64], ids=str)
+def test_the_kernel_passes_its_probe(dtype: torch.dtype, head_size: int) -> None:
     assert flash._probe_obstacle(CPU, dtype, head_size) == ""
 
 
@@ -158,15 +125,15 @@ def test_rounding_to_16_bits_passes_its_probe(
 def test_a_kernel_with_wrong_numbers_is_not_used(
     part: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = flash._with_gradients
+    right = flash._probe
 
-    def wrong(inputs: list[Tensor], attend: Any) -> list[Tensor]:
-        found = right(inputs, attend)
-        if attend is not flash._written_out:
+    def wrong(device: torch.device, dtype: torch.dtype, head_size: int) -> list[Tensor]:
+        found = right(device, dtype, head_size)
+        if dtype is torch.float64:
             found[part] = found[part] * 0.9
         return found
 
-    monkeypatch.setattr(flash, "_with_gradients", wrong)
+    monkeypatch.setattr(flash, "_probe", wrong)
     obstacle = flash._probe_obstacle(CPU, torch.float64, 8)
     assert "is wrong by" in obstacle
     assert obstacle.endswith("install a newer build")

@@ -40,11 +40,15 @@ def made(shape: ModelShape, shard: int = 0, n_shards: int = 1) -> StageOfFamily:
     )
 
 
+def stream_of(name: str, seed: int = 11) -> torch.Generator:
+    """Random stream of a weight, by the documents."""
+    digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little"))
+
+
 def drawn(weight: Tensor, name: str) -> Tensor:
-    """Initial weight by the documents, but for its scale."""
-    digest = hashlib.sha256(f"11/{name}".encode()).digest()
-    stream = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little"))
-    return torch.randn(weight.shape, generator=stream)
+    """Initial weight, but for its scale."""
+    return torch.randn(weight.shape, generator=stream_of(name))
 
 
 def assert_scaled(weight: Tensor, numbers: Tensor, deviation: float) -> None:
@@ -92,12 +96,10 @@ def test_no_block_is_shorter_than_what_torch_draws_in_one_step(
 ) -> None:
     monkeypatch.setattr(initialize, "DRAWN_AT_ONCE", 16)
     for name, seed in (("a", 1), ("b", 2)):
-        found, stream = nn.Module(), torch.Generator()
+        found = nn.Module()
         found.register_parameter(name, nn.Parameter(torch.empty(n_rows, width)))
         initialize.initialize(found, seed, lambda *_: 0.5)
-        digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
-        stream.manual_seed(int.from_bytes(digest[:8], "little"))
-        expected = torch.randn(n_rows, width, generator=stream) * 0.5
+        expected = torch.randn(n_rows, width, generator=stream_of(name, seed)) * 0.5
         assert torch.equal(found.get_parameter(name), expected)
 
 
@@ -145,26 +147,6 @@ def test_adapters_begin_as_documented() -> None:
         if name.endswith("lora_b"):
             assert not weight.any()
             continue
-        digest = hashlib.sha256(f"11/{name}".encode()).digest()
-        stream = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little"))
-        drawn = 2 * torch.rand(weight.shape, generator=stream) - 1
+        drawn = 2 * torch.rand(weight.shape, generator=stream_of(name)) - 1
         expected = drawn / math.sqrt(weight.shape[1])
         torch.testing.assert_close(weight, expected, rtol=1e-6, atol=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("lora", "message"),
-    [
-        (
-            {"targets": ["q_proj"]},
-            "names 'q_proj', but the linear layers of this family are query_",
-        ),
-        ({"targets": ["up", "up"]}, "names a layer twice: up, up"),
-        ({"targets": []}, "at least 1"),
-        ({"rank": 0}, "greater than or equal to 1"),
-        ({"alpha": 0}, "greater than 0"),
-    ],
-)
-def test_adapters_that_cannot_be_are_refused(lora: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        adapted(SHAPE, **lora)

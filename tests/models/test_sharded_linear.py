@@ -4,16 +4,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from tests.examples.training_case import SHAPE, T5_SHAPE
 from tests.jobs.local_shards import of_stream, on_shards
 from torch import Tensor, nn
 from torch.nn import functional
 
-from dynapipe_hpc.architecture.model_shape import ModelShape
-from dynapipe_hpc.architecture.part import Boundary
-from dynapipe_hpc.data.microbatch import PaddedRows, Recompute
-from dynapipe_hpc.models.batch import Batch, Labels
-from dynapipe_hpc.models.family import family_of
 from dynapipe_hpc.models.recompute import recomputed
 from dynapipe_hpc.models.sharding.sharded_linear import (
     ColumnLinear,
@@ -135,87 +129,3 @@ def test_every_shard_has_the_vectors_of_all_ids(n_shards: int) -> None:
     assert all(torch.equal(found, TABLE[TOKENS]) for found, _ in of_shards)
     counts = torch.cat([gradient for _, gradient in of_shards])[:, 0]
     assert counts.tolist() == torch.bincount(TOKENS.flatten(), minlength=VOCABULARY).tolist()
-
-
-ROWS, N_TOKENS, TARGETS, N_SHARDS = 3, 5, 4, 4  # 15 tokens are no multiple of 4
-MICROBATCH = PaddedRows((0, 1, 2), N_TOKENS, target_tokens=TARGETS)
-STAGES = [
-    (SHAPE, range(1, 3), Boundary.ROWS, Boundary.ROWS),
-    (T5_SHAPE, range(1, 2), Boundary.ROWS, Boundary.ROWS),
-    (T5_SHAPE, range(2, 3), Boundary.ROWS, Boundary.ROWS),  # the end of the encoder
-    (T5_SHAPE, range(2, 4), Boundary.ROWS, Boundary.PAIR),
-    (T5_SHAPE, range(4, 5), Boundary.PAIR, Boundary.PAIR),
-]
-
-
-def batch_of(shape: ModelShape) -> Batch:
-    if shape.family == "gpt":
-        return Batch((ROWS, N_TOKENS))
-    inputs = torch.ones(ROWS, N_TOKENS, dtype=torch.int64)
-    source = Batch((ROWS, N_TOKENS), None, inputs, lengths=torch.tensor([5, 2, 4]))
-    targets = torch.arange(ROWS * TARGETS).view(ROWS, TARGETS)
-    labels = Labels(targets, targets, targets)
-    return Batch((ROWS, TARGETS), None, targets, labels, source=source)
-
-
-def sides_of(boundary: Boundary, seed: int, width: int) -> list[Tensor]:
-    """The whole tensors of which one that is handed over is made, one per side."""
-    lengths = (N_TOKENS, TARGETS)[: 1 + boundary]
-    return [drawn(ROWS, n, width, seed=seed + i) for i, n in enumerate(lengths)]
-
-
-def of_shard(sides: list[Tensor], shard: int) -> Tensor:
-    """Equal parts of the tokens of each side, numbered through all rows; then zeros."""
-    parts = []
-    for side in sides:
-        tokens = side.flatten(0, 1)
-        n_own = -(-len(tokens) // N_SHARDS)
-        filled = torch.cat(
-            [tokens, tokens.new_zeros(N_SHARDS * n_own - len(tokens), len(tokens[0]))]
-        )
-        parts.append(filled[shard * n_own : (shard + 1) * n_own])
-    return torch.cat(parts)
-
-
-def real_tokens(joined: list[Tensor], boundary: Boundary) -> list[Tensor]:
-    """Tokens of each side, from what all shards hold, without what fills them up."""
-    n_own = -(-ROWS * N_TOKENS // N_SHARDS)
-    first = torch.cat([each[:n_own] for each in joined])[: ROWS * N_TOKENS]
-    if boundary is Boundary.ROWS:
-        return [first]
-    return [first, torch.cat([each[n_own:] for each in joined])[: ROWS * TARGETS]]
-
-
-@pytest.mark.parametrize(("shape", "layers", "before", "after"), STAGES)
-def test_each_shard_hands_over_its_own_tokens_and_their_gradients(
-    shape: ModelShape, layers: range, before: Boundary, after: Boundary
-) -> None:
-    received = sides_of(before, 1, shape.hidden_size)
-    towards = sides_of(after, 5, shape.hidden_size)
-
-    def passes(
-        shards: Shards, form: Callable[[list[Tensor], int], Tensor]
-    ) -> tuple[Tensor, Tensor]:
-        stage = family_of(shape)(
-            shape, layers, first=False, last=False, shards=shards, dtype=torch.float64
-        )
-        activation = form(received, shards.shard).clone().requires_grad_()
-        output = stage.run(activation, batch_of(shape), Recompute.NONE)
-        torch.autograd.backward(output, form(towards, shards.shard))
-        assert activation.grad is not None
-        return output.detach(), activation.grad
-
-    def whole(sides: list[Tensor], _: int) -> Tensor:
-        return torch.cat(sides, 1)
-
-    expected = on_shards(N_SHARDS, lambda shards: passes(shards, whole))[0]
-    found = on_shards(N_SHARDS, lambda shards: passes(shards, of_shard), sequence_parallel=True)
-    for i, boundary in enumerate((after, before)):
-        joined = [each[i] for each in found]
-        size = boundary.shape(MICROBATCH, shape.hidden_size, N_SHARDS)
-        assert [each.shape for each in joined] == [size] * N_SHARDS
-        lengths = [N_TOKENS, TARGETS][: 1 + boundary]
-        for tokens, side in zip(
-            real_tokens(joined, boundary), torch.split(expected[i], lengths, 1), strict=True
-        ):
-            torch.testing.assert_close(tokens, side.flatten(0, 1), rtol=1e-11, atol=1e-11)

@@ -7,7 +7,7 @@ from typing import NamedTuple, get_args
 import pytest
 import torch
 from tests.examples.tokenized import sampler_of, write_samples
-from tests.examples.training_case import run_stage
+from tests.examples.training_case import laid_out, run_stage
 from tests.oracles.plain_models import gpt_row, t5_losses
 
 from dynapipe_hpc.architecture.decoder import GptShape
@@ -16,11 +16,9 @@ from dynapipe_hpc.architecture.t5 import T5Shape
 from dynapipe_hpc.data.config import DataConfig, LossOn
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.dataset.long_samples import reader_of, trained_tokens_of
-from dynapipe_hpc.data.microbatch import DenseRows, Layout, MicroBatch, PaddedRows, Recompute
+from dynapipe_hpc.data.microbatch import DenseRows, Layout, MicroBatch
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.family import StageOfFamily, family_of
-from dynapipe_hpc.planner.batch.packed_shapes import packed_microbatch
-from dynapipe_hpc.planner.batch.row_length import padded
 from dynapipe_hpc.training.config import LossWeighting
 from dynapipe_hpc.training.token_loader import TokenLoader
 
@@ -122,21 +120,14 @@ def expected_loss(
     return sum(sum(own) / len(own) for own in of_tasks) / 2
 
 
-def microbatches(
-    samples: Sequence[Sample], layout: Layout, *, is_t5: bool
-) -> tuple[list[MicroBatch], list[list[int]]]:
+def in_one(
+    samples: Sequence[Sample], layout: Layout, shape: ModelShape
+) -> tuple[MicroBatch, list[list[int]]]:
     """All samples in one micro-batch, and which of them attend to each other."""
     ids = [s.sample_id for s in samples]
-    if layout is Layout.PACKED:
-        return [packed_microbatch(samples, Recompute.NONE, is_t5)], [[i] for i in ids]
     if layout is Layout.DENSE:
-        row = DenseRows((tuple(ids),), padded(sum(s.tokens for s in samples)))
-        return [row], [ids]
-    sizes = (max(s.input_tokens for s in samples), max(s.target_tokens for s in samples))
-    if not is_t5:
-        sizes = (max(s.tokens for s in samples), 0)
-    row_tokens, target_tokens = max(1, sizes[0]), sizes[1]
-    return [PaddedRows(tuple(ids), row_tokens, target_tokens=target_tokens)], [[i] for i in ids]
+        return DenseRows((tuple(ids),), sum(s.tokens for s in samples)), [ids]
+    return laid_out(samples, layout, shape), [[i] for i in ids]
 
 
 @pytest.mark.parametrize("loss_on", get_args(LossOn))
@@ -171,7 +162,7 @@ def test_a_loss_is_the_mean_over_trained_tokens(
                 reader, dataset.header.start_id or 0, weighting, model.collate, trained=trained
             )
             loader.start_iteration(samples)
-            batches, rows = microbatches(samples, layout, is_t5=is_t5)
-            found = sum(run_stage(model, None, loader(b)).item() for b in batches)
+            microbatch, rows = in_one(samples, layout, shape)
+            found = run_stage(model, None, loader(microbatch)).item()
             expected = expected_loss(model, shape, config, weighting, rows, has_start=has_start)
             assert found == pytest.approx(expected, rel=1e-12), (long_samples, weighting)

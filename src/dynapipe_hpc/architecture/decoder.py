@@ -17,11 +17,7 @@ VECTORS = "embedding.tokens.weight"
 
 
 class DecoderOnly(ModelShape, ABC):
-    """A decoder-only model: what all of them have in common.
-
-    The head has weights of its own unless it is tied, as in GPT-2; if it is tied, the first and the
-    last stage exchange gradients of its weights.
-    """
+    """A decoder-only model: what all of them have in common."""
 
     @property
     def layer_counts(self) -> Mapping[str, int]:
@@ -177,13 +173,7 @@ class GptShape(DecoderShape):
 
     @property
     def fingerprint(self) -> Mapping[str, int]:
-        return {
-            "hidden_size": self.hidden_size,
-            "n_heads": self.n_heads,
-            "ffn_size": self.ffn_size,
-            "vocab_size": self.vocab_size,
-            "has_dropout": self.dropout > 0,
-        }
+        return {**super().fingerprint, "has_dropout": self.dropout > 0}
 
     @property
     def dropout_rate(self) -> float:
@@ -241,12 +231,9 @@ class LlamaShape(DecoderShape):
     @property
     def fingerprint(self) -> Mapping[str, int]:
         return {
-            "hidden_size": self.hidden_size,
-            "n_heads": self.n_heads,
+            **super().fingerprint,
             "n_kv_heads": self.layer_settings.n_kv_heads,
             "head_size": self.head_width,
-            "ffn_size": self.ffn_size,
-            "vocab_size": self.vocab_size,
             "qkv_bias": self.qkv_bias,
             "qk_norm": self.qk_norm,
             # Only if true, so that cost tables from before this key can still be used.

@@ -37,11 +37,9 @@ class Lora(ConfigTable):
 
     @property
     def scale(self) -> float:
-        """Factor of what adapters add."""
         return self.alpha / self.rank
 
     def adapts(self, *names: str) -> bool:
-        """Whether any of these linear layers has an adapter."""
         return self.targets is None or not set(names).isdisjoint(self.targets)
 
     def check(self, names: Iterable[str]) -> None:

@@ -74,7 +74,6 @@ class ModelShape(ConfigTable, ABC):
             )
         return self
 
-    @abstractmethod
     def check(self) -> None:
         """Refuses sizes that contradict each other.
 
@@ -96,9 +95,10 @@ class ModelShape(ConfigTable, ABC):
         """
 
     @property
-    @abstractmethod
     def fingerprint(self) -> Mapping[str, int]:
         """Sizes on which costs of a part depend; the number of layers is not among them."""
+        names = ("hidden_size", "n_heads", "ffn_size", "vocab_size")
+        return {name: getattr(self, name) for name in names}
 
     @property
     @abstractmethod
@@ -165,23 +165,16 @@ class ModelShape(ConfigTable, ABC):
 
     @property
     def attention_size(self) -> int:
-        """Total width of all heads."""
         return self.n_heads * self.head_width
 
     @property
     def cache_width(self) -> int:
-        """Values per token and layer in the key-value cache.
-
-        0 in models whose samples have no slices.
-        """
+        """Values per token and layer in the key-value cache; 0 if samples have no slices."""
         return 0
 
     @property
     def spared_width(self) -> int:
-        """Part of `cache_width` that a layer keeps for backward of a row, but not of a slice.
-
-        Slices read keys and values from the cache, which holds them for later tokens anyway.
-        """
+        """Part of `cache_width` that a layer keeps for a row, but that a slice has in the cache."""
         return 0
 
     @property
@@ -199,10 +192,7 @@ class ModelShape(ConfigTable, ABC):
 
     @property
     def window(self) -> float:
-        """Number of tokens that a token sees in layers with a window, itself included.
-
-        Infinite without windows, and if no row is longer than the window.
-        """
+        """Tokens that a token sees in layers with a window; infinite if no row is longer."""
         return math.inf
 
     @property
@@ -219,13 +209,8 @@ class ModelShape(ConfigTable, ABC):
         return " + ".join(f"{n} {kind}" for kind, n in counts.items()) + " layers"
 
     def with_layers(self, n: int) -> Self:
-        """The same model with `n` layers of each kind."""
         return self.model_copy(update={"n_layers": n})
 
     def ids_per_shard(self, n_shards: int) -> int:
-        """Number of rows of the vocabulary per tensor-parallel shard; the last shard is padded.
-
-        Source:
-            Shoeybi et al., "Megatron-LM", arXiv:1909.08053, section 3, on padded vocabularies.
-        """
+        """Rows of the vocabulary per shard; the last shard is padded, as in Megatron-LM."""
         return -(-self.vocab_size // n_shards)

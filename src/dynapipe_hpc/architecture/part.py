@@ -32,7 +32,6 @@ class Amount(NamedTuple):
     per_masked_square: int = 0
 
     def times(self, factor: int) -> "Amount":
-        """The amount multiplied by a factor."""
         return Amount(*(factor * each for each in self))
 
 
@@ -40,7 +39,6 @@ NOTHING = Amount()
 
 
 def total(*amounts: Amount) -> Amount:
-    """The sum of any number of amounts."""
     return Amount(*map(sum, zip(NOTHING, *amounts, strict=True)))
 
 
@@ -204,12 +202,10 @@ class Part:
 
     @property
     def parameters(self) -> int:
-        """Number of parameters on one shard."""
         return sum(block.parameters for block in self.blocks)
 
     @property
     def frozen(self) -> int:
-        """Number of parameters on one shard that are not trained."""
         return sum(block.frozen for block in self.blocks)
 
     @property
@@ -219,17 +215,14 @@ class Part:
 
     @property
     def weights(self) -> Weights:
-        """Weights of the part on one shard."""
         return Weights(self.parameters, self.frozen, self.blocks[0].parameters)
 
     @property
     def n_sums(self) -> int:
-        """Number of all-reduces over shards in each direction, see `Block.n_sums`."""
         return sum(block.n_sums for block in self.blocks)
 
     @property
     def work(self) -> Work:
-        """Number of operations of the forward pass."""
         return _work_of(self.blocks)
 
     def deferred_work(self, recompute: Recompute) -> Amount:

@@ -34,22 +34,18 @@ class Placement:
 
     @property
     def n_layers(self) -> int:
-        """Number of layers on all stages together."""
         return sum(self.layers_per_stage)
 
     @property
     def n_stages(self) -> int:
-        """Number of pipeline stages."""
         return len(self.layers_per_stage)
 
     @property
     def layers(self) -> list[range]:
-        """Indices of the layers on each stage."""
         edges = accumulate(self.layers_per_stage, initial=0)
         return [range(start, stop) for start, stop in pairwise(edges)]
 
     def parts(self, shape: ModelShape) -> list[Mapping[str, int]]:
-        """Number of parts of each kind on each stage."""
         last = self.n_stages - 1
         return [
             shape.held(layers, first=stage == 0, last=stage == last)
@@ -57,5 +53,4 @@ class Placement:
         ]
 
     def boundaries(self, shape: ModelShape) -> list[Boundary]:
-        """Boundary after each stage."""
         return [shape.boundary(layers) for layers in self.layers]

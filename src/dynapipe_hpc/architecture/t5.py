@@ -57,15 +57,8 @@ class T5Shape(ModelShape):
 
     @property
     def fingerprint(self) -> Mapping[str, int]:
-        return {
-            "hidden_size": self.hidden_size,
-            "n_heads": self.n_heads,
-            "ffn_size": self.ffn_size,
-            "vocab_size": self.vocab_size,
-            "head_size": self.head_size,
-            "gated": self.gated,
-            "has_dropout": self.dropout > 0,
-        }
+        own = {"head_size": self.head_size, "gated": self.gated, "has_dropout": self.dropout > 0}
+        return {**super().fingerprint, **own}
 
     @property
     def linear_layers(self) -> Mapping[str, tuple[str, ...]]:

@@ -8,6 +8,7 @@ import json
 import math
 import zlib
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
@@ -30,8 +31,6 @@ JOINED = "qkv_proj"
 """Name of a map to queries, keys and values together."""
 TWICE = frozenset({"diffllama"})
 """Types whose layers call attention twice, with the same keys and different values."""
-FULL_FIRST: Mapping[str, int] = {"qwen2": 28, "qwen3": 28}
-"""Number of first layers that have no window, by type, if settings do not tell."""
 SLIDING = "sliding_attention"
 """Name of layers with windows, where settings list the kinds of layers."""
 
@@ -58,6 +57,11 @@ class TransformersShape(DecoderOnly):
     tensors: Mapping[str, tuple[int, ...]] = Field(min_length=1)
 
     @property
+    def config(self) -> Any:
+        """Settings as `transformers` reads them, with the defaults of their class."""
+        return _config_of(self.settings)
+
+    @property
     def embedding(self) -> str:
         """Name of the weights of the embedding; empty without one."""
         size = (self.vocab_size, self.hidden_size)
@@ -76,14 +80,8 @@ class TransformersShape(DecoderOnly):
 
     @property
     def fingerprint(self) -> Mapping[str, int]:
-        return {
-            "hidden_size": self.hidden_size,
-            "n_heads": self.n_heads,
-            "head_size": self.head_width,
-            "ffn_size": self.ffn_size,
-            "vocab_size": self.vocab_size,
-            "config_checksum": zlib.crc32(self.settings.encode()),
-        }
+        checksum = zlib.crc32(self.settings.encode())
+        return {**super().fingerprint, "head_size": self.head_width, "config_checksum": checksum}
 
     @property
     def cache_width(self) -> int:
@@ -113,15 +111,13 @@ class TransformersShape(DecoderOnly):
 
         The kernel by which rejected answers attend to the prompt does not support soft caps.
         """
-        cap = json.loads(self.settings).get("attn_logit_softcapping")
+        cap = getattr(self.config, "attn_logit_softcapping", None)
         return f"scores have a soft cap (attn_logit_softcapping is {cap})" if cap else ""
 
     @property
     def window(self) -> float:
-        settings = json.loads(self.settings)
-        window = settings.get("sliding_window")
-        matters = sliding_layers(settings, self.n_layers) and window < self.max_tokens
-        return float(window) if matters else math.inf
+        windows = (n for n in windows_of_layers(self.config) if n and n < self.max_tokens)
+        return min(windows, default=math.inf)
 
     @property
     def tied(self) -> Mapping[str, tuple[str, ...]]:
@@ -155,24 +151,6 @@ class TransformersShape(DecoderOnly):
         if self.lora is None:
             return max(math.prod(shape) for shape in self.layer_tensors.values())
         return max(self.lora.rank * max(shape) for shape in self._adapted())
-
-    def check(self) -> None:
-        if not self.embedding:
-            raise ValueError(
-                f"tensors has no embedding, a shape of vocab_size x hidden_size ({self.vocab_size} "
-                f"x {self.hidden_size}); leave tensors out, and it is taken from "
-                "model.init_from"
-            )
-        if not self.layer_tensors:
-            raise ValueError(
-                f"tensors names no weight of a layer ({NUMBER!r} for its number); leave it out, "
-                "and it is taken from model.init_from"
-            )
-        if self.tied_head == (LOGITS in self.tensors):
-            raise ValueError(
-                f"tied_head is {str(self.tied_head).lower()}, which contradicts tensors: a head of "
-                f"its own has {LOGITS}; leave both out, and they are taken from model.init_from"
-            )
 
     def deferring_kinds(self, recompute: Recompute) -> frozenset[str]:
         return frozenset({LAYER} if recompute is Recompute.NONE else ())
@@ -221,20 +199,11 @@ class TransformersShape(DecoderOnly):
         return sum(rank * sum(shape) for shape in self._adapted())
 
 
-def sliding_layers(settings: Mapping[str, Any], n_layers: int) -> int:
-    """Number of layers that have a window, as far as values of `config.json` tell."""
-    window, kinds = settings.get("sliding_window"), settings.get("layer_types")
-    model_type = str(settings.get("model_type"))
-    # A Qwen has no windows, unless settings say that they are used.
-    uses = settings.get("use_sliding_window", not model_type.startswith("qwen"))
-    if not uses or not isinstance(window, int):
-        return 0
-    if isinstance(kinds, list):
-        return kinds.count(SLIDING)
-    n_full = FULL_FIRST.get(model_type, 0)
-    if n_full and isinstance(given := settings.get("max_window_layers"), int):
-        n_full = given
-    return max(0, n_layers - n_full)
+def windows_of_layers(config: Any) -> list[int | None]:
+    """Number of tokens that a token sees in each layer, from a configuration; None for all."""
+    window = getattr(config, "sliding_window", None)
+    kinds = getattr(config, "layer_types", None) or [SLIDING] * config.num_hidden_layers
+    return [window if kind == SLIDING else None for kind in kinds]
 
 
 def config_of(values: Mapping[str, Any]) -> Any:
@@ -255,6 +224,11 @@ def config_of(values: Mapping[str, Any]) -> Any:
         raise InputError(
             f"transformers {__version__} refuses config.json of a {model_type}: {first_line(error)}"
         ) from error
+
+
+@cache
+def _config_of(settings: str) -> Any:
+    return config_of(json.loads(settings))
 
 
 def first_line(error: Exception) -> str:

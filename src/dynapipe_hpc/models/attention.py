@@ -13,7 +13,7 @@ from dynapipe_hpc.models.packed_attention import (
     flash_obstacle,
     packed_attention,
     scaled,
-    visible_bias,
+    window_bias,
 )
 
 Attend = Callable[..., Tensor]
@@ -59,31 +59,26 @@ def causal_attention(
 ) -> Tensor:
     """Attention of every position to itself and to earlier positions, see `attention`.
 
-    `query`: What attends, shape (rows, heads, tokens, head size). `key`: What is attended to, shape
-    (rows, key heads, tokens, head size). `documents`: Documents of a packed row, which attend to
-    themselves only; None for attention over complete rows. `scale`: Factor of scores; None for one
-    over the root of the head size. `window`: Largest number of keys that a query sees, itself
-    included; None for all. Where no kernel knows windows, a mask applies them. `attend`: Attention
-    of rows, called as `attention`; None for `attention`, and for kernels that know documents.
+    `documents`: Documents of a packed row, which attend to themselves only; None for attention over
+    complete rows. `window`: Largest number of keys that a query sees, itself included; None for
+    all. Where no kernel knows windows, a mask applies them. `attend`: Attention of rows, called as
+    `attention`; None for `attention`, and for kernels that know documents.
     """
     longest = query.shape[2] if documents is None else documents.longest
     if window is not None and window >= longest:
         window = None
 
-    def bias_of(n_tokens: int) -> Tensor | None:
-        return None if window is None else visible_bias(n_tokens, n_tokens, window, query)
-
     is_causal = window is None
     if documents is None:
         attend_rows = attend or attention
-        bias = bias_of(longest)
+        bias = window_bias(longest, window, query)
         return attend_rows(query, key, value, bias=bias, is_causal=is_causal, scale=scale)
     if attend is None and not flash_obstacle(query.device, query.dtype, query.shape[-1]):
         q, k, v = (each[0].transpose(0, 1) for each in (scaled(query, scale), key, value))
         attended = packed_attention(q, k, v, queries=documents, keys=documents, window=window)
         return attended.transpose(0, 1)[None]
     groups = documents.length_groups
-    biases = [bias_of(size.tokens) for size in groups.sizes]
+    biases = [window_bias(size.tokens, window, query) for size in groups.sizes]
     return attention_in_groups(
         query, key, value, groups, biases=biases, is_causal=is_causal, scale=scale, attend=attend
     )
@@ -95,19 +90,15 @@ def attention_in_groups(
     value: Tensor,
     groups: LengthGroups,
     *,
-    biases: Sequence[Tensor | None] | None = None,
+    biases: Sequence[Tensor | None],
     is_causal: bool = False,
     scale: float | None = None,
     attend: Attend | None = None,
 ) -> Tensor:
     """Attention of documents of packed rows, one call per group of similar length, see `attention`.
 
-    `query`: What attends, shape (1, heads, tokens, head size). `key`: What is attended to, shape
-    (1, key heads, source tokens, head size). `groups`: The documents. Their padding is attended to,
-    unless it comes later and attention is causal, or a bias keeps attention off it. `biases`:
-    Numbers added to scores of each group; None adds nothing. `is_causal`: Whether a position sees
-    only itself and earlier positions. `scale`: Factor of scores; None for one over the root of the
-    head size. `attend`: Attention of rows, called as `attention`; None for `attention`.
+    Padding of the documents is attended to, unless it comes later and attention is causal, or the
+    group's bias keeps attention off it. `attend`: Attention of rows, called as `attention`.
     """
     # Heads come first, so that a row has the same memory layout alone and among other rows: with
     # another layout, products of matrices have other bits. Groups of heads need rows first.
@@ -116,13 +107,13 @@ def attention_in_groups(
     n_sources = [size.n_rows * size.source_tokens for size in groups.sizes]
     parts = zip(
         groups.sizes,
-        biases or [None] * len(groups.sizes),
+        biases,
         torch.split(query[0].index_select(1, groups.tokens), n_queries, 1),
         torch.split(key[0].index_select(1, groups.source_tokens), n_sources, 1),
         torch.split(value[0].index_select(1, groups.source_tokens), n_sources, 1),
         strict=True,
     )
-    attend_rows = attention if attend is None else attend
+    attend_rows = attend or attention
     attended = []
     for (n_rows, tokens, source_tokens), bias, *of_group in parts:
         lengths = (tokens, source_tokens, source_tokens)
@@ -137,22 +128,16 @@ def attention_in_groups(
 
 
 def _takes_groups(query: Tensor, key: Tensor, bias: Tensor | None, *, is_causal: bool) -> bool:
-    """Whether a fused kernel takes grouped queries; on GPUs none does in float32 or with a bias.
-
-    Without such a kernel, torch would keep all scores.
-    """
+    """Whether a fused kernel takes grouped queries; if none does, torch would keep all scores."""
     chosen = torch._fused_sdp_choice(query, key, key, bias, is_causal=is_causal, enable_gqa=True)
     return chosen != SDPBackend.MATH.value
 
 
 def choose_kernels() -> None:
-    """Leaves cuDNN out of the kernels that torch chooses from.
+    """Leaves cuDNN out, which torch prefers on H100 and newer GPUs (sdp_utils.cpp).
 
-    cuDNN builds a plan for every new shape, which takes up to a second and memory outside of
-    torch's allocator. Nearly every micro-batch of a dynamic plan has a new shape.
-
-    Source:
-        `priority_order` in torch's sdp_utils.cpp, which puts cuDNN first on H100 and newer GPUs.
+    It plans for every new shape, which nearly every micro-batch has, in up to a second and with
+    memory outside of torch's allocator.
     """
     torch.backends.cuda.enable_cudnn_sdp(False)
 

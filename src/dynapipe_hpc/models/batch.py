@@ -213,14 +213,10 @@ def collate_both_sides(
     targets: bool = True,
     drops: bool = True,
 ) -> Batch:
-    """Reads and lays out a micro-batch for a model whose encoder reads inputs.
+    """Reads and lays out a micro-batch for a model whose encoder reads inputs; see `collate`.
 
-    Inputs of a row's samples follow each other without gaps, and so do targets; a sample of a
-    packed row that has no input has a position of padding in its place.
-
-    A side that is not read is laid out as padding.
-
-    Raises `ValueError`: The samples of a packed row do not begin where its offsets say.
+    A side that is not read is laid out as padding, and so is, in a packed row, the place of an
+    input without tokens.
     """
     samples = [tokens.samples[i] for i in microbatch.sample_ids]
     is_packed = isinstance(microbatch, PackedRow)

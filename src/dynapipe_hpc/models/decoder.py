@@ -106,10 +106,7 @@ def layer_of(shape: DecoderShape, shards: Shards, index: int = 0) -> Transformer
 
 
 class Embedding(nn.Module):
-    """Embedding: learned vectors of tokens and, in some families, of their positions.
-
-    `n_positions`: Number of positions, in a row or document, that have a vector; 0 for none.
-    """
+    """Embedding: learned vectors of tokens and of the first `n_positions` of a row or document."""
 
     def __init__(self, shape: ModelShape, shards: Shards, n_positions: int = 0) -> None:
         super().__init__()
@@ -133,17 +130,13 @@ class DecoderStage(StageOfFamily):
     """Pipeline stage of a decoder-only model: layers, the embedding first, the head last."""
 
     def build(self, shape: ModelShape, layers: range, shards: Shards) -> None:
-        """Adds the embedding on the first stage, layers, and the head on the last.
-
-        If the head is tied, the last stage holds a copy of the vectors of tokens.
-        """
         assert isinstance(shape, DecoderShape)  # noqa: S101 - types
         self._shape, self._shards = shape, shards
         self._is_rotary = not shape.layer_settings.n_positions
         self.embedding: Embedding | None = None
         if self.is_first:
             self.embedding = Embedding(shape, shards, shape.layer_settings.n_positions)
-        elif self.is_last and shape.tied_head:
+        elif self.is_last and shape.tied_head:  # a copy of the vectors of tokens
             self.embedding = Embedding(shape, shards)
         self.layers = nn.ModuleDict({str(i): layer_of(shape, shards, i) for i in layers})
         self.head = Head(shape, shards, norm_of(shape)) if self.is_last else None
@@ -172,6 +165,3 @@ class DecoderStage(StageOfFamily):
         ids = None if batch.labels is None else batch.labels.ids
         losses: Tensor = self.head(hidden, stream, ids, vectors)
         return losses
-
-
-STAGE = DecoderStage

@@ -106,7 +106,6 @@ class DeferredWeights:
         return [tensor for _, *factors in self._waiting for tensor in factors]
 
     def defer(self, weight: Tensor, values: Tensor, gradient: Tensor) -> None:
-        """Puts the gradient of a weight, shape (outputs, inputs), into the queue."""
         self._waiting.append(_Product(weight, values, gradient))
 
     def accumulate(self) -> None:
@@ -148,26 +147,19 @@ def linear(values: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
     does not wait.
     """
     queue = _QUEUE.get() if weight.requires_grad and values.requires_grad else None
+    of_weight = partial(queue.defer if queue else weight_gradient, weight)
     if queue is not None:
         # If the weight were an input, autograd would call its hooks before there is a gradient.
-        return _own_linear(values, weight.detach(), bias, partial(queue.defer, weight))
-    if adds_in_product(weight):
-        return _own_linear(values, weight, bias, partial(weight_gradient, weight))
-    return functional.linear(values, weight, bias)
-
-
-def _own_linear(
-    values: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    of_weight: Callable[[Tensor, Tensor], Tensor | None],
-) -> Tensor:
-    """Linear map; `of_weight` maps input and output's gradient to the weight's gradient or None."""
+        weight = weight.detach()
+    elif not adds_in_product(weight):
+        return functional.linear(values, weight, bias)
     output: Tensor = _OwnLinear.apply(values, weight, bias, of_weight)  # type: ignore[no-untyped-call]
     return output
 
 
 class _OwnLinear(Function):
+    """Linear map; `of_weight` maps input and output's gradient to the weight's gradient or None."""
+
     @staticmethod
     def forward(
         context: Any,

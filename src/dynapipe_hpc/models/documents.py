@@ -32,8 +32,6 @@ def _moved(value: Any, device: torch.device) -> Any:
         return to_device(value, device)
     if isinstance(value, OnDevice):
         return value.to(device)
-    if isinstance(value, tuple) and value and isinstance(value[0], Tensor):
-        return tuple(_moved(each, device) for each in value)
     return value
 
 
@@ -93,12 +91,10 @@ class LengthGroups:
         device: torch.device,
         source_offsets: Sequence[int] | None = None,
     ) -> Self:
-        """Groups of the documents between offsets, copied to a device.
+        """Groups of the documents between offsets, on a device.
 
-        `offsets`: Beginnings of the documents in their row, and the end of the last.
         `source_offsets`: Offsets of the documents of another row that are attended to, in the same
-        order; documents without a counterpart attend to the shortest. None if documents attend to
-        themselves.
+        order; documents without a counterpart attend to the shortest. None for the same documents.
         """
         documents = sources = _Documents.between(offsets)
         if source_offsets is not None:
@@ -183,7 +179,6 @@ class Documents(OnDevice):
 
     @classmethod
     def from_offsets(cls, offsets: tuple[int, ...]) -> Self:
-        """The documents between offsets, on the host."""
         return cls(offsets, torch.tensor(offsets, dtype=torch.int32))
 
     @property
@@ -193,7 +188,6 @@ class Documents(OnDevice):
 
     @cached_property
     def longest(self) -> int:
-        """Length of the longest document in tokens."""
         return max(self.lengths)
 
     @cached_property
@@ -228,7 +222,6 @@ class Branches(OnDevice):
 
     @classmethod
     def from_row(cls, row: PackedRow) -> Self:
-        """The branches of a row of preference pairs, on the host."""
         begins = np.array(row.offsets[:-1], np.int64)
         of_pairs = np.array([(b.begin, b.prompt_tokens) for b in row.branches], np.int64)
         bounds = np.stack([begins, of_pairs[:, 0]], axis=1).ravel().tolist()

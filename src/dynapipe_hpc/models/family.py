@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any
 
 import torch
@@ -100,12 +100,17 @@ class StageOfFamily(nn.Module, ABC):
         """
 
 
-_FILES = {"gpt": "decoder", "llama": "decoder", "t5": "t5", "transformers": "transformers.stage"}
+_STAGES = {
+    "gpt": "decoder.DecoderStage",
+    "llama": "decoder.DecoderStage",
+    "t5": "t5.T5Stage",
+    "transformers": "transformers.stage.TransformersStage",
+}
 
 
 def family_of(shape: ModelShape) -> type[StageOfFamily]:
-    """Stage class of a model: `STAGE` in its family's module, loaded on first use."""
-    stage: type[StageOfFamily] = import_module(f"{__package__}.{_FILES[shape.family]}").STAGE
+    """Stage class of a model, whose file is loaded on first use."""
+    stage: type[StageOfFamily] = resolve_name(f"{__package__}.{_STAGES[shape.family]}")
     return stage
 
 

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from dynapipe_hpc.architecture.blocks import LOGITS_AT_ONCE
 from dynapipe_hpc.architecture.model_shape import ModelShape
-from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear, ResidualStream
+from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear, ResidualStream, places_in
 from dynapipe_hpc.models.sharding.shards import Shards
 
 ALIGNED_IDS = 128
@@ -44,7 +44,6 @@ class Vocabulary(NamedTuple):
 
     @property
     def first(self) -> int:
-        """The first id of this shard."""
         return self.shards.shard * self._n_own
 
     @property
@@ -122,19 +121,14 @@ def _log_sum_exp(logits: Tensor) -> Tensor:
 
 def _of_labels(logits: Tensor, own_labels: Tensor, chunk: range) -> Tensor:
     """Logits of the labels, shape (n,); 0 for labels outside of the chunk."""
-    columns, is_here = _columns(own_labels, chunk)
+    columns, is_here = places_in(own_labels, chunk)
     return torch.where(is_here, logits.gather(1, columns.unsqueeze(1)).squeeze(1), 0)
 
 
 def _subtract_ones(probabilities: Tensor, own_labels: Tensor, chunk: range) -> None:
-    columns, is_here = _columns(own_labels, chunk)
+    columns, is_here = places_in(own_labels, chunk)
     ones = is_here.to(probabilities.dtype).unsqueeze(1)
     probabilities.scatter_add_(1, columns.unsqueeze(1), -ones)
-
-
-def _columns(own_labels: Tensor, chunk: range) -> tuple[Tensor, Tensor]:
-    is_here = (own_labels >= chunk.start) & (own_labels < chunk.stop)
-    return (own_labels - chunk.start) * is_here, is_here
 
 
 def _of_all_shards(log_sums: Tensor, of_labels: Tensor, shards: Shards) -> tuple[Tensor, Tensor]:
@@ -148,11 +142,7 @@ def _of_all_shards(log_sums: Tensor, of_labels: Tensor, shards: Shards) -> tuple
 
 
 class Head(nn.Module):
-    """Logits, and their losses.
-
-    `shape`: The model; a tied head has no weights of its own. `norm`: The final norm; None if the
-    input is already normalised.
-    """
+    """Logits, and their losses; `norm` is None if the input is already normalised."""
 
     def __init__(
         self,

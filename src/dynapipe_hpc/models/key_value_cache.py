@@ -13,9 +13,6 @@ class LayerCache:
     other tokens. In the backward direction, later tokens come first; their contributions to the
     gradients of earlier keys and values wait in float32, as sums of many 16-bit numbers would lose
     small ones.
-
-    `tensors`: The tensors held, of shape (tokens, key heads, head size): keys, values, and sums of
-    gradients while there are any.
     """
 
     def __init__(self, n_tokens: int) -> None:
@@ -26,7 +23,7 @@ class LayerCache:
 
     @property
     def tensors(self) -> list[Tensor]:
-        """See class."""
+        """Keys and values, and sums of gradients while there are any: (tokens, key heads, size)."""
         return [*self._kept, *self._sums]
 
     def write(self, begin: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -48,11 +45,10 @@ class LayerCache:
         self, begin: int, gradients: Sequence[Tensor], first: int = 0
     ) -> tuple[Tensor, ...]:
         """Adds up gradients; returns the sums of tokens from `begin` on, which are now complete."""
-        if self._sums:
-            for total, gradient in zip(self._sums, gradients, strict=True):
-                total[first:].add_(gradient)
-        else:
-            self._sums = [_widened(gradient, first) for gradient in gradients]
+        if not self._sums:
+            self._sums = [_wide_zeros(gradient, first + len(gradient)) for gradient in gradients]
+        for total, gradient in zip(self._sums, gradients, strict=True):
+            total[first:].add_(gradient)
         complete = tuple(total[begin:].to(gradients[0].dtype) for total in self._sums)
         self._sums = [total[:begin] for total in self._sums] if begin else []
         return complete
@@ -69,20 +65,16 @@ class LayerCache:
         self._kept = larger
 
 
-def _widened(gradient: Tensor, n_before: int) -> Tensor:
-    wide = gradient.to(torch.promote_types(gradient.dtype, torch.float32))
-    return torch.cat([wide.new_zeros(n_before, *wide.shape[1:]), wide]) if n_before else wide
+def _wide_zeros(gradient: Tensor, n_tokens: int) -> Tensor:
+    wide = torch.promote_types(gradient.dtype, torch.float32)
+    return gradient.new_zeros(n_tokens, *gradient.shape[1:], dtype=wide)
 
 
 class KeyValueCache:
-    """Keys and values of a sample's tokens so far, of all layers of a stage.
-
-    `n_tokens`: Number of tokens so far, in generation; unused in training.
-    """
+    """Keys and values of a sample's tokens so far, of all layers of a stage."""
 
     def __init__(self, n_tokens: int = 0) -> None:
-        """Makes an empty cache with room for a number of tokens; more tokens make it grow."""
-        self.n_tokens = 0
+        self.n_tokens = 0  # so far, in generation; unused in training
         self._n_tokens = n_tokens
         self._layers: dict[int, LayerCache] = {}
 
@@ -91,5 +83,4 @@ class KeyValueCache:
 
     @property
     def tensors(self) -> list[Tensor]:
-        """The tensors held of all layers."""
         return [tensor for layer in self._layers.values() for tensor in layer.tensors]

@@ -17,11 +17,7 @@ from dynapipe_hpc.models.sharding.shards import Shards
 
 
 class TransformerLayer(nn.Module):
-    """Attention and feed-forward, each with a norm of its input, and added to the stream.
-
-    `attention_norm`: Norm before attention; like the other norm it maps (..., width). `between`:
-    Further modules that run between attention and feed-forward.
-    """
+    """Attention and feed-forward, each with a norm of its input, and added to the stream."""
 
     def __init__(
         self,

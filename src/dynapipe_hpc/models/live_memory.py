@@ -26,7 +26,6 @@ class LiveMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.peak_bytes = 0
 
     def restart(self) -> None:
-        """Starts a new peak at the current size."""
         self.peak_bytes = self.live_bytes
 
     def __torch_dispatch__(

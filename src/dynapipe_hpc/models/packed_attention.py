@@ -148,7 +148,6 @@ def _forward(query: Tensor, sources: Sequence[Tensor], sizes: _Sizes) -> tuple[T
 def _backward(
     gradient: Tensor, inputs: Sequence[Tensor], left: Sequence[Tensor], sizes: _Sizes
 ) -> Sequence[Tensor]:
-    """Gradients of queries, keys and values."""
     query, *sources = inputs
     attended, *scores = left
     if _has_operators(query):
@@ -217,10 +216,7 @@ def _gradients_on_cpu(
     left: Sequence[Tensor],
     window: int | None = None,
 ) -> list[Tensor]:
-    """The backward pass: gradients of queries, keys and values.
-
-    The kernel needs the combined output of all calls, not the output of each.
-    """
+    """The backward pass, by the combined output of all calls: gradients of inputs."""
     query, keys, values = inputs
     attended, scores = left
     grad_output, out = (each.transpose(0, 1)[None] for each in (gradient, attended))
@@ -274,6 +270,11 @@ def visible_bias(n_tokens: int, n_keys: int, window: int | None, like: Tensor) -
     return like.new_zeros(1, 1, n_tokens, n_keys).masked_fill_(hidden, -torch.inf)
 
 
+def window_bias(n_tokens: int, window: int | None, like: Tensor) -> Tensor | None:
+    """Bias of complete rows whose tokens see at most a window; None without a window."""
+    return None if window is None else visible_bias(n_tokens, n_tokens, window, like)
+
+
 def scaled(query: Tensor, scale: float | None) -> Tensor:
     """Queries for kernels that scale scores by one over the root of the head size only."""
     factor = 1.0 if scale is None else scale * math.sqrt(query.shape[-1])
@@ -284,8 +285,8 @@ def scaled(query: Tensor, scale: float | None) -> Tensor:
 def flash_obstacle(device: torch.device, dtype: torch.dtype, head_size: int) -> str:
     """Reason why `packed_attention` cannot run, with a remedy; empty if it can.
 
-    Its result and gradients are compared once with attention computed by its formula, as builds of
-    torch differ in what they leave out, and used to differ in how they align queries with keys.
+    Its result and gradients are compared once with those on a processor, as builds of torch differ
+    in what they leave out, and used to differ in how they align queries with keys.
     """
     if device.type != "cuda":
         return f"it needs a GPU, and the device is {device.type}"
@@ -306,20 +307,12 @@ def flash_obstacle(device: torch.device, dtype: torch.dtype, head_size: int) -> 
 
 
 def _probe_obstacle(device: torch.device, dtype: torch.dtype, head_size: int) -> str:
-    stream = torch.Generator().manual_seed(1)
-    drawn = [
-        torch.randn(n, heads, head_size, generator=stream).to(device, dtype)
-        for n, heads in ((sum(_PROBE_QUERIES), 4), (sum(_PROBE_KEYS), 2), (sum(_PROBE_KEYS), 2))
-    ]
-    queries, keys = (Documents.from_lengths(n).to(device) for n in (_PROBE_QUERIES, _PROBE_KEYS))
     try:
-        computed = _with_gradients(
-            drawn, lambda *x: packed_attention(*x, queries=queries, keys=keys)
-        )
+        computed = _probe(device, dtype, head_size)
     except RuntimeError as error:  # torch raises it also where a device lacks the kernel
         reason = str(error).partition("\n")[0]
         return f"torch {torch.__version__} cannot run it here ({reason}): install a build with it"
-    expected = _with_gradients([each.float() for each in drawn], _written_out)
+    expected = _probe(torch.device("cpu"), torch.float32, head_size)
     # Norms are compared, as errors of single 16-bit numbers grow with the numbers.
     off = max(float((a - b).norm() / b.norm()) for a, b in zip(computed, expected, strict=True))
     if off <= _MAX_PROBE_ERROR:
@@ -330,22 +323,14 @@ def _probe_obstacle(device: torch.device, dtype: torch.dtype, head_size: int) ->
     )
 
 
-def _with_gradients(inputs: list[Tensor], attend: Any) -> list[Tensor]:
+def _probe(device: torch.device, dtype: torch.dtype, head_size: int) -> list[Tensor]:
+    """Attention of two documents and its gradients, from 16-bit numbers, in 32 bits on the host."""
+    stream = torch.Generator().manual_seed(1)
+    sizes = ((sum(_PROBE_QUERIES), 4), (sum(_PROBE_KEYS), 2), (sum(_PROBE_KEYS), 2))
+    drawn = (torch.randn(n, heads, head_size, generator=stream) for n, heads in sizes)
+    leaves = [each.bfloat16().to(device, dtype).requires_grad_() for each in drawn]
+    queries, keys = (Documents.from_lengths(n).to(device) for n in (_PROBE_QUERIES, _PROBE_KEYS))
     with torch.enable_grad():
-        leaves = [each.detach().requires_grad_() for each in inputs]
-        attended = attend(*leaves)
-        return [attended.detach(), *torch.autograd.grad(attended, leaves, 2 * attended.detach())]
-
-
-def _written_out(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    n_heads = query.shape[1] // key.shape[1]
-    attended = []
-    lengths = zip((query, key, value), (_PROBE_QUERIES, _PROBE_KEYS, _PROBE_KEYS), strict=True)
-    sides = (torch.split(each, list(n_tokens)) for each, n_tokens in lengths)
-    for q, *sources in zip(*sides, strict=True):
-        k, v = (each.repeat_interleave(n_heads, 1) for each in sources)
-        scores = torch.einsum("qhd,khd->hqk", q, k) * q.shape[-1] ** -0.5
-        later = torch.ones_like(scores[0]).triu(1 + len(k) - len(q)) > 0
-        weights = scores.masked_fill(later, -torch.inf).softmax(2)
-        attended.append(torch.einsum("hqk,khd->qhd", weights, v))
-    return torch.cat(attended)
+        attended = packed_attention(*leaves, queries=queries, keys=keys)
+        gradients = torch.autograd.grad(attended, leaves, 2 * attended.detach())
+    return [each.detach().cpu().float() for each in (attended, *gradients)]

@@ -24,10 +24,7 @@ from dynapipe_hpc.architecture.rope_scaling import (
 
 
 class Angles(NamedTuple):
-    """Cosines and sines of rotary positions, each of shape (tokens, 1, half of the head size).
-
-    Both may be scaled, so that turned vectors become longer (YaRN).
-    """
+    """Cosines and sines, scaled by YaRN, each of shape (tokens, 1, half of the head size)."""
 
     cosines: Tensor
     sines: Tensor
@@ -95,37 +92,25 @@ def _scaled(speeds: Tensor, scaling: RopeScaling | None, theta: float) -> Tensor
             return speeds
         case LinearScaling(factor=factor):
             return speeds / factor
-        case Llama3Scaling():
-            return _scaled_by_turns(speeds, scaling)
-        case YarnScaling():
-            return _scaled_by_place(speeds, scaling, theta)
-
-
-def _scaled_by_turns(speeds: Tensor, scaling: Llama3Scaling) -> Tensor:
-    """Speeds, divided by the factor for pairs that make few full turns in the original rows.
-
-    Pairs that make many turns keep their speeds; between the two limits, scaling is gradual.
-    """
-    turns = scaling.original_max_tokens * speeds / (2 * math.pi)
-    limits = scaling.high_freq_factor - scaling.low_freq_factor
-    kept = ((turns - scaling.low_freq_factor) / limits).clamp(0, 1)
-    return (1 - kept) * speeds / scaling.factor + kept * speeds
-
-
-def _scaled_by_place(speeds: Tensor, scaling: YarnScaling, theta: float) -> Tensor:
-    """Speeds, divided by the factor from one pair number on, and unchanged before a lower one.
-
-    At these numbers, which may be fractions, a pair would make `beta_slow` and `beta_fast` full
-    turns in the original rows. Between the two, speeds change gradually from pair to pair.
-    """
-    n_pairs = len(speeds)
-    begin, end = (
-        n_pairs * math.log(scaling.original_max_tokens / (turns * 2 * math.pi)) / math.log(theta)
-        for turns in (scaling.beta_fast, scaling.beta_slow)
-    )
-    if scaling.truncate:
-        begin, end = math.floor(begin), math.ceil(end)
-    begin, end = max(begin, 0), min(end, 2 * n_pairs - 1)
-    places = torch.arange(n_pairs, dtype=speeds.dtype)
-    divided = ((places - begin) / ((end - begin) or 1e-3)).clamp(0, 1)
-    return divided * speeds / scaling.factor + (1 - divided) * speeds
+        case Llama3Scaling(factor=factor):
+            # Pairs that make many full turns in the original rows keep their speeds.
+            turns = scaling.original_max_tokens * speeds / (2 * math.pi)
+            limits = scaling.high_freq_factor - scaling.low_freq_factor
+            kept = ((turns - scaling.low_freq_factor) / limits).clamp(0, 1)
+            return (1 - kept) * speeds / factor + kept * speeds
+        case YarnScaling(factor=factor):
+            # Speeds are divided from one pair number on, and unchanged before a lower one. At these
+            # numbers, which may be fractions, a pair would make `beta_slow` and `beta_fast` turns.
+            n_pairs = len(speeds)
+            begin, end = (
+                n_pairs
+                * math.log(scaling.original_max_tokens / (turns * 2 * math.pi))
+                / math.log(theta)
+                for turns in (scaling.beta_fast, scaling.beta_slow)
+            )
+            if scaling.truncate:
+                begin, end = math.floor(begin), math.ceil(end)
+            begin, end = max(begin, 0), min(end, 2 * n_pairs - 1)
+            places = torch.arange(n_pairs, dtype=speeds.dtype)
+            divided = ((places - begin) / ((end - begin) or 1e-3)).clamp(0, 1)
+            return divided * speeds / factor + (1 - divided) * speeds

@@ -119,11 +119,7 @@ class AttentionMasks:
         return cls(groups.padding_masks(dtype), groups)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Attention to what is seen, shaped as `query`; scores are not scaled.
-
-        `query`: What attends, shape (rows, heads, tokens, head size). `key`: What is attended to,
-        shape (rows, heads, source tokens, head size).
-        """
+        """Attention to what is seen, see `attention`; scores are not scaled."""
         if self.groups is None:
             (bias,) = self.biases
             return attention(query, key, value, bias=bias, scale=1.0)
@@ -181,14 +177,20 @@ class Attention(nn.Module):
         return output
 
 
-def encoder_layer(shape: T5Shape, shards: Shards) -> TransformerLayer:
+class EncoderLayer(TransformerLayer):
     """A layer of the encoder; its context is `AttentionMasks`."""
-    return TransformerLayer(
-        attention_norm=norm_of(shape),
-        attention=Attention(shape, shards),
-        feed_forward_norm=norm_of(shape),
-        feed_forward=feed_forward_of(shape, shards),
-    )
+
+    def __init__(self, shape: T5Shape, shards: Shards, **between: nn.Module) -> None:
+        gelu = partial(functional.gelu, approximate="tanh")
+        super().__init__(
+            attention_norm=norm_of(shape),
+            attention=Attention(shape, shards),
+            feed_forward_norm=norm_of(shape),
+            feed_forward=GatedFeedForward(shape, shards, gelu)
+            if shape.gated
+            else ReluFeedForward(shape, shards),
+            **between,
+        )
 
 
 class BothMasks(NamedTuple):
@@ -202,21 +204,16 @@ class BothMasks(NamedTuple):
         return (*self.masks.biases, *self.cross_masks.biases)
 
 
-class DecoderLayer(TransformerLayer):
+class DecoderLayer(EncoderLayer):
     """A layer with cross-attention to the encoder's output between its two halves."""
 
     cross_attention_norm: nn.Module
     cross_attention: nn.Module
 
     def __init__(self, shape: T5Shape, shards: Shards) -> None:
-        super().__init__(
-            attention_norm=norm_of(shape),
-            attention=Attention(shape, shards),
-            feed_forward_norm=norm_of(shape),
-            feed_forward=feed_forward_of(shape, shards),
-            cross_attention_norm=norm_of(shape),
-            cross_attention=Attention(shape, shards),
-        )
+        cross_attention = Attention(shape, shards)
+        between = {"cross_attention_norm": norm_of(shape), "cross_attention": cross_attention}
+        super().__init__(shape, shards, **between)
 
     def _attended(
         self, stream: ResidualStream, context: BothMasks, hidden: Tensor, *sources: Tensor
@@ -226,13 +223,6 @@ class DecoderLayer(TransformerLayer):
         (encoded,) = sources
         attended: Tensor = self.cross_attention(normed, stream, context.cross_masks, encoded)
         return hidden + attended
-
-
-def feed_forward_of(shape: T5Shape, shards: Shards) -> ReluFeedForward | GatedFeedForward:
-    """The feed-forward block of a model's layers."""
-    if not shape.gated:
-        return ReluFeedForward(shape, shards)
-    return GatedFeedForward(shape, shards, partial(functional.gelu, approximate="tanh"))
 
 
 class T5Stage(StageOfFamily):
@@ -256,7 +246,7 @@ class T5Stage(StageOfFamily):
         if holds_embedding:
             self.embedding = TokenEmbedding(shape.vocab_size, shape.hidden_size, shards)
         self.encoder_bias = RelativeBias(shape, shards, causal=False) if encoder else None
-        self.encoder = nn.ModuleDict({str(i): encoder_layer(shape, shards) for i in encoder})
+        self.encoder = nn.ModuleDict({str(i): EncoderLayer(shape, shards) for i in encoder})
         self.encoder_norm = norm_of(shape) if n - 1 in layers else None
         self.decoder_bias = RelativeBias(shape, shards, causal=True) if decoder else None
         self.decoder = nn.ModuleDict({str(i): DecoderLayer(shape, shards) for i in decoder})
@@ -268,12 +258,6 @@ class T5Stage(StageOfFamily):
         self.decoder_input, self.decoder_output = Dropout(), Dropout()
 
     def deviation(self, shape: ModelShape) -> Deviation:
-        """Standard deviations of initial weights: 1 for vectors of tokens, else 1 / sqrt(inputs).
-
-        Weights of queries start smaller by the square root of the head size, as scores are not
-        divided by it.
-        """
-
         def deviation_of(name: str, size: torch.Size) -> float:
             if name == EMBEDDING_WEIGHT:
                 return 1.0
@@ -281,7 +265,7 @@ class T5Stage(StageOfFamily):
                 return 1 / math.sqrt(shape.hidden_size)
             n_inputs = size[1]
             if name.endswith("query.weight"):
-                n_inputs *= shape.attention_size // shape.n_heads
+                n_inputs *= shape.attention_size // shape.n_heads  # by which no score is divided
             return 1 / math.sqrt(n_inputs)
 
         return deviation_of
@@ -356,6 +340,3 @@ def _received(
     if n_others == 0:
         return activation, None
     return activation.narrow(dimension, 0, n_own), activation.narrow(dimension, n_own, n_others)
-
-
-STAGE = T5Stage

@@ -4,10 +4,9 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pytest
 import torch
+from tests.oracles.plain_attention import causal_bias, plain_attention
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -56,24 +55,6 @@ def attended(
     return attended.transpose(1, 2)
 
 
-def by_the_formula(
-    inputs: list[npt.NDArray[np.float64]], scale: float, window: int | None, cap: float | None
-) -> npt.NDArray[np.float64]:
-    """One document, position by position."""
-    query, key, value = inputs
-    attended = np.zeros_like(query)
-    for head in range(HEADS):
-        group = head * KEY_HEADS // HEADS
-        for i in range(query.shape[1]):
-            first = 0 if window is None else max(0, i - window + 1)
-            scores = key[group, first : i + 1] @ query[head, i] * scale
-            if cap is not None:
-                scores = cap * np.tanh(scores / cap)
-            weights = np.exp(scores - scores.max())
-            attended[head, i] = weights @ value[group, first : i + 1] / weights.sum()
-    return attended
-
-
 @pytest.mark.parametrize("window", [None, 1, 3, 8, 20])
 @pytest.mark.parametrize("cap", [None, 0.7])
 @pytest.mark.parametrize("scale", [None, 0.3])
@@ -83,30 +64,38 @@ def test_packed_documents_attend_by_the_formula(
     inputs = random_row(sum(LENGTHS))
     documents = Documents.from_lengths(LENGTHS)
     found = attended(inputs, documents, scale=scale, window=window, cap=cap)
-    arrays = [each.detach()[0].numpy() for each in inputs]
+    rows = [each[0].transpose(0, 1) for each in (*inputs, found)]
     for start, end in pairwise(documents.offsets):
-        own = [each[:, start:end] for each in arrays]
-        expected = by_the_formula(own, scale or SIZE**-0.5, window, cap)
-        np.testing.assert_allclose(found.detach()[0, :, start:end].numpy(), expected, rtol=1e-12)
+        q, k, v, of_own = (each[start:end] for each in rows)
+        bias = causal_bias(end - start, end - start, window)
+        expected = plain_attention(q, k, v, bias, scale=scale, cap=cap)
+        torch.testing.assert_close(of_own, expected, rtol=1e-12, atol=0)
+
+
+QUERY, KEY, VALUE = random_row(4)
 
 
 @pytest.mark.parametrize(
-    ("options", "name"), [({"dropout": 0.1}, "dropout"), ({"s_aux": torch.zeros(2)}, "s_aux")]
+    ("value", "masks", "options", "name"),
+    [
+        (VALUE, (), {"dropout": 0.1}, "dropout"),
+        (VALUE, (), {"s_aux": torch.zeros(2)}, "s_aux"),
+        (VALUE, (torch.zeros(4, 4),), {}, "attention_mask"),
+        (VALUE[..., :2], (), {}, "values and queries of different sizes"),
+    ],
 )
-def test_other_options_are_refused_by_name(options: dict[str, Any], name: str) -> None:
+def test_other_options_are_refused_by_name(
+    value: Tensor, masks: tuple[Tensor, ...], options: dict[str, Any], name: str
+) -> None:
     with pytest.raises(InputError, match=f"Identity of transformers asks attention for {name}"):
-        attention_interface(nn.Identity(), *random_row(4), **options)
+        attention_interface(nn.Identity(), QUERY, KEY, value, *masks, **options)
 
 
-def test_masks_and_other_attention_than_causal_are_refused() -> None:
-    row, module = random_row(4), nn.Identity()
-    with pytest.raises(InputError, match="asks attention for attention_mask"):
-        attention_interface(module, *row, torch.zeros(4, 4))
-    with pytest.raises(InputError, match="values and queries of different sizes"):
-        attention_interface(module, row[0], row[1], row[2][..., :2])
+def test_other_attention_than_causal_is_refused() -> None:
+    module = nn.Identity()
     module.is_causal = False  # type: ignore[assignment]
     with pytest.raises(InputError, match="is_causal = false"):
-        attention_interface(module, *row)
+        attention_interface(module, QUERY, KEY, VALUE)
 
 
 def test_calls_of_torch_with_the_mark_are_this_attention() -> None:

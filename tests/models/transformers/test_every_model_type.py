@@ -8,22 +8,23 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from tests.examples.any_decoders import SAMPLES, TOKENS, WEIGHTS, draw_weights
+from tests.examples.any_decoders import (
+    SAMPLES,
+    draw_weights,
+    loaded_stages,
+    outcome,
+    plain_loss,
+)
 from tests.examples.foreign_models import N_IDS
-from tests.examples.training_case import START_ID, packed, padded, run_stage
+from tests.examples.training_case import packed, padded
 from tests.oracles.in_float64 import in_float64
-from torch import Tensor, nn
+from torch import Tensor
 
-from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.architecture.transformers import TransformersShape
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.microbatch import MicroBatch
-from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.transformers.parts import decoder_parts
-from dynapipe_hpc.training.checkpoint.parts import whole_parts
 from dynapipe_hpc.training.huggingface.describe_model import describe_model
-from dynapipe_hpc.training.huggingface.origin import Origin, find_origin
-from dynapipe_hpc.training.huggingface.read_weights import open_weights
+from dynapipe_hpc.training.huggingface.origin import find_origin
 
 N_LAYERS = 4
 _SIZES: Mapping[str, int] = {
@@ -108,55 +109,7 @@ NOT_MADE = "transformers makes no small random model of its default settings"
 N_TOKENS = max(sample.input_tokens + sample.target_tokens for sample in SAMPLES)
 
 
-def stages_of(origin: Origin) -> list[StageOfFamily]:
-    stages = []
-    for i, layers in enumerate(Placement.equal_shares(origin.shape.n_all_layers, 2).layers):
-        kind = family_of(origin.shape)
-        stage = kind(origin.shape, layers, first=i == 0, last=i == 1, dtype=torch.float64)
-        open_weights(origin, origin.shape).read(whole_parts(stage))
-        stages.append(stage)
-    return stages
-
-
-def train(stages: list[StageOfFamily], microbatch: MicroBatch) -> float:
-    """Loss of a micro-batch, whose activation crosses stages as numbers."""
-    first, last = stages
-    sent = run_stage(first, None, first.collate(microbatch, TOKENS))
-    received = sent.detach().requires_grad_()
-    loss = run_stage(last, received, last.collate(microbatch, TOKENS))
-    torch.autograd.backward(loss)
-    torch.autograd.backward(sent, received.grad)
-    return loss.item()
-
-
-def train_plainly(model: Any, module: str) -> float:
-    """Loss of all samples, each alone in a row; gradients take the place of weights."""
-    loss = torch.zeros((), dtype=torch.float64)
-    for sample in SAMPLES:
-        inputs, targets, *_ = TOKENS.read(sample)
-        labels = [*inputs.tolist(), *targets.tolist()]
-        tokens = torch.tensor([[START_ID, *labels[:-1]]])
-        with in_float64(module):
-            logits = model(input_ids=tokens, use_cache=False).logits[0]
-        losses = nn.functional.cross_entropy(logits, torch.tensor(labels), reduction="none")
-        loss = loss + WEIGHTS[sample.sample_id] * losses[len(inputs) :].sum()
-    torch.autograd.backward(loss)
-    for weight in model.parameters():
-        weight.data = torch.zeros_like(weight) if weight.grad is None else weight.grad
-    return loss.item()
-
-
-def gradients(stages: list[StageOfFamily]) -> Mapping[str, Tensor]:
-    """Gradients by name; those of copies of a tied weight are added up."""
-    found: dict[str, Tensor] = {}
-    for stage in stages:
-        for name, weight in stage.named_parameters():
-            gradient = torch.zeros_like(weight) if weight.grad is None else weight.grad
-            found[name] = found[name] + gradient if name in found else gradient
-    return found
-
-
-def outcome(model_type: str, folder: Path) -> str:
+def outcome_of(model_type: str, folder: Path) -> str:
     """Equality of a type with a plain loop, or the sentence that refuses it."""
     try:
         model, module = random_model(model_type)
@@ -170,15 +123,16 @@ def outcome(model_type: str, folder: Path) -> str:
     origin = find_origin(folder / "model")
     if origin.shape.max_tokens < N_TOKENS:  # the own family of a model with windows
         origin = find_origin(folder / "model", "transformers")
-    loss = train_plainly(model, module)
+    loss = plain_loss(module, model)
+    for weight in model.parameters():  # gradients in place of weights
+        weight.data = torch.zeros_like(weight) if weight.grad is None else weight.grad
     model.save_pretrained(folder / "gradients")
     expected: dict[str, Tensor] = {}
-    for stage in stages_of(find_origin(folder / "gradients", origin.shape.family)):
+    for stage in loaded_stages(find_origin(folder / "gradients", origin.shape.family), 2):
         expected |= {name: weight.detach() for name, weight in stage.named_parameters()}
     for microbatch in (padded(SAMPLES), packed(SAMPLES, fill=3)):
-        stages = stages_of(origin)
-        assert train(stages, microbatch) == pytest.approx(loss, rel=1e-11), model_type
-        found = gradients(stages)
+        found_loss, found = outcome(loaded_stages(origin, 2), [microbatch])
+        assert found_loss == pytest.approx(loss, rel=1e-11), model_type
         assert found.keys() == expected.keys()
         for name, gradient in expected.items():
             scale = 1e-11 * float(gradient.abs().max())
@@ -247,11 +201,11 @@ def _order(text: str) -> tuple[bool, str]:
 @pytest.mark.filterwarnings("ignore")  # of classes of `transformers`
 def test_every_type_is_as_its_page_says(tmp_path: Path) -> None:
     names = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-    page = page_of({name: outcome(name, tmp_path / name) for name in names})
+    page = page_of({name: outcome_of(name, tmp_path / name) for name in names})
     version = f"`transformers` {transformers.__version__}"
     assert version not in PAGE.read_text() or PAGE.read_text() == page
 
 
 @pytest.mark.parametrize("model_type", ["nanochat", "jetmoe"])
 def test_a_type_trains_as_in_a_plain_loop(model_type: str, tmp_path: Path) -> None:
-    assert outcome(model_type, tmp_path) == (NOT_ESTIMATED if model_type == "jetmoe" else EQUAL)
+    assert outcome_of(model_type, tmp_path) == (NOT_ESTIMATED if model_type == "jetmoe" else EQUAL)

@@ -1,6 +1,5 @@
 """Models of `transformers` that cannot be cut into stages, or whose attention is another."""
 
-import json
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +9,7 @@ from torch import nn
 
 from dynapipe_hpc.architecture.transformers import TransformersShape
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.models.transformers.attention import AttentionReached
+from dynapipe_hpc.models.transformers.attention import Scores
 from dynapipe_hpc.models.transformers.model import BuiltModel, check_attention, unknown_kinds
 
 SLIDING = ["sliding_attention", "full_attention"]
@@ -18,14 +17,12 @@ SLIDING = ["sliding_attention", "full_attention"]
 
 def model_of(**settings: Any) -> BuiltModel:
     """A model of two layers, of which only the settings are read."""
-    whole = SimpleNamespace(config=SimpleNamespace(**settings))
+    whole = SimpleNamespace(config=SimpleNamespace(num_hidden_layers=2, **settings))
     layers: list[nn.Module] = [nn.Identity(), nn.Identity()]
-    return BuiltModel(
-        whole, None, "layers", layers, calls_sdpa=False, last_modules=[], returns_tuples=False
-    )
+    return BuiltModel(whole, None, "layers", layers, calls_sdpa=False, last_modules=[])
 
 
-def shape_of(*, can_cut: bool = True, max_tokens: int = 9, **settings: Any) -> TransformersShape:
+def shape_of(*, can_cut: bool = True) -> TransformersShape:
     """The same model as plans know it."""
     maps = "k_proj" if can_cut else "other"
     return TransformersShape(
@@ -34,9 +31,9 @@ def shape_of(*, can_cut: bool = True, max_tokens: int = 9, **settings: Any) -> T
         n_heads=2,
         ffn_size=8,
         vocab_size=6,
-        max_tokens=max_tokens,
+        max_tokens=9,
         model_type="llama",
-        settings=json.dumps(settings),
+        settings='{"model_type":"llama"}',
         tensors={
             "model.embed_tokens.weight": (6, 4),
             f"model.layers.*.self_attn.{maps}.weight": (4, 4),
@@ -57,13 +54,12 @@ def shape_of(*, can_cut: bool = True, max_tokens: int = 9, **settings: Any) -> T
 def test_attention_is_told_of_the_window_of_its_layer(
     settings: dict[str, Any], windows: tuple[int | None, int | None]
 ) -> None:
-    model, shape = model_of(**settings), shape_of(**settings)
+    model, shape = model_of(**settings), shape_of()
     for index, window in enumerate(windows):
-        check_attention(model, index, AttentionReached(window, None), shape)
+        check_attention(model, index, Scores(window=window), shape)
         other = 4 if window is None else None
         with pytest.raises(InputError, match=f"a window of {window} tokens .* with one of {other}"):
-            reached = AttentionReached(other, None)
-            check_attention(model, index, reached, shape)
+            check_attention(model, index, Scores(window=other), shape)
 
 
 @pytest.mark.parametrize(
@@ -72,25 +68,10 @@ def test_attention_is_told_of_the_window_of_its_layer(
 def test_caps_of_which_settings_do_not_tell_are_refused_where_samples_may_be_cut(
     cap: float | None, can_cut: bool, is_refused: bool
 ) -> None:
-    message = r"a soft cap of 2.0 \(attn_logit_softcapping\), which config.json does not name"
+    message = r"a soft cap of 2.0, which its settings do not name"
     refusal = pytest.raises(InputError, match=message)
     with refusal if is_refused else nullcontext():
-        check_attention(model_of(), 0, AttentionReached(None, cap), shape_of(can_cut=can_cut))
-
-
-@pytest.mark.parametrize(
-    ("known", "max_tokens", "can_cut", "is_refused"),
-    [(None, 9, True, True), (8, 9, True, False), (None, 8, True, False), (None, 9, False, False)],
-)
-def test_windows_of_which_plans_with_slices_do_not_know_are_refused(
-    known: int | None, max_tokens: int, can_cut: bool, is_refused: bool
-) -> None:
-    model, reached = model_of(sliding_window=8), AttentionReached(8, None)
-    shape = shape_of(can_cut=can_cut, max_tokens=max_tokens, sliding_window=known)
-    message = r"a window of 8 tokens \(sliding_window\), which config.json does not name"
-    refusal = pytest.raises(InputError, match=message)
-    with refusal if is_refused else nullcontext():
-        check_attention(model, 0, reached, shape)
+        check_attention(model_of(), 0, Scores(cap=cap), shape_of(can_cut=can_cut))
 
 
 def test_kinds_of_attention_that_are_neither_full_nor_have_a_window_are_unknown() -> None:

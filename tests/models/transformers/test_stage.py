@@ -1,8 +1,5 @@
 """Decoders of `transformers` in two stages, against the same models run by a plain loop."""
 
-import json
-from collections.abc import Sequence
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -13,31 +10,33 @@ from tests.examples.any_decoders import (
     DECODERS,
     SAMPLES,
     TOKENS,
-    WEIGHTS,
+    gradients,
+    loaded_stages,
     origin_of,
+    outcome,
+    plain_loss,
     plain_losses,
     saved_decoder,
 )
 from tests.examples.preference_training import Answer, packed_pairs, random_pairs
 from tests.examples.sliced_case import sliced_row, slices_of
-from tests.examples.training_case import START_ID, RandomTokens, packed, padded, run_stage
+from tests.examples.small_models import set_in_config
+from tests.examples.training_case import START_ID, RandomTokens, packed, padded
 from tests.oracles.in_float64 import in_float64
 from torch import Tensor
 
 from dynapipe_hpc.architecture.lora import Lora
-from dynapipe_hpc.architecture.placement import Placement
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.load import sizes_of_origin
 from dynapipe_hpc.models.batch import Batch, IterationTokens
 from dynapipe_hpc.models.deferred_weights import DeferredWeights, deferring
+from dynapipe_hpc.models.family import StageOfFamily
 from dynapipe_hpc.models.transformers.stage import TransformersStage
 from dynapipe_hpc.training.checkpoint.parts import whole_parts
 from dynapipe_hpc.training.huggingface.read_weights import open_weights
-from dynapipe_hpc.training.module_stage import SlicedSamples
 
-N_STAGES = 2
 SLICED_DECODERS = tuple(name for name in DECODERS if name not in ("gemma2", "falcon"))
 A, B = slices_of(SAMPLES[2], (0.1, 0.6)), slices_of(SAMPLES[3], (1,))
 SLICED: list[MicroBatch] = [
@@ -69,50 +68,19 @@ def folder(name: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def stages(
-    folder: Path, n_stages: int = N_STAGES, dtype: torch.dtype = torch.float64
-) -> list[TransformersStage]:
-    """The stages of a model, each with its own part of the weights."""
-    origin, shape = origin_of(folder)
-    made = []
-    for i, layers in enumerate(Placement.equal_shares(shape.n_layers, n_stages).layers):
-        stage = TransformersStage(shape, layers, first=i == 0, last=i == n_stages - 1, dtype=dtype)
-        open_weights(origin, shape).read(whole_parts(stage))
-        made.append(stage)
-    return made
-
-
-def gradients(pipeline: list[TransformersStage]) -> dict[str, Tensor]:
-    """Gradients by name; those of copies of a tied weight are added up."""
-    found: dict[str, Tensor] = {}
-    for stage in pipeline:
-        for name, weight in stage.named_parameters():
-            if not weight.requires_grad:
-                continue
-            assert weight.grad is not None, name
-            found[name] = found[name] + weight.grad if name in found else weight.grad
-    return found
-
-
-def expected_of(name: str, folder: Path) -> tuple[float, dict[str, Tensor]]:
-    """Loss and gradients of all samples, each alone in a row."""
-    with in_float64(DECODERS[name].module):
-        model: Any = saved_decoder(name, folder)
-    loss = torch.zeros((), dtype=torch.float64)
-    for sample in SAMPLES:
-        inputs, targets, *_ = TOKENS.read(sample)
-        labels = [*inputs.tolist(), *targets.tolist()]
-        losses = plain_losses(name, model, [START_ID, *labels[:-1]], labels)
-        loss = loss + WEIGHTS[sample.sample_id] * losses[len(inputs) :].sum()
-    loss.backward()  # type: ignore[no-untyped-call]
-    return loss.item(), {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+def stages(folder: Path, n_stages: int = 2) -> list[StageOfFamily]:
+    return loaded_stages(origin_of(folder)[0], n_stages)
 
 
 @every_decoder
 def test_stages_compute_the_loss_and_gradients_of_a_plain_loop(
     name: str, folder: Path, tmp_path: Path
 ) -> None:
-    loss, expected = expected_of(name, tmp_path)
+    module = DECODERS[name].module
+    with in_float64(module):
+        model: Any = saved_decoder(name, tmp_path)
+    loss = plain_loss(module, model)
+    expected = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
     batches: list[list[MicroBatch]] = [[padded(SAMPLES)], [packed(SAMPLES, fill=3)]]
     for microbatches in [*batches, SLICED] if name in SLICED_DECODERS else batches:
         for mode, splits in product((Recompute.NONE, Recompute.FULL), (False, True)):
@@ -129,48 +97,6 @@ def test_stages_compute_the_loss_and_gradients_of_a_plain_loop(
                     atol=1e-11 * scale,
                     msg=f"{key} {mode} {splits}",
                 )
-
-
-def outcome(
-    pipeline: list[TransformersStage],
-    microbatches: Sequence[MicroBatch],
-    mode: Recompute,
-    *,
-    splits: bool,
-) -> tuple[float, dict[str, Tensor]]:
-    """Loss and gradients of micro-batches, whose activations cross stages as numbers."""
-    queue = DeferredWeights() if splits else None
-    loss, waiting = 0.0, []
-    caches = [SlicedSamples() for _ in pipeline]
-    for index, microbatch in enumerate(microbatches):
-        passed: list[tuple[Tensor | None, Tensor]] = []
-        activation = None
-        for stage, sliced in zip(pipeline, caches, strict=True):
-            if activation is not None:
-                activation = activation.detach().requires_grad_()
-            kv_cache = sliced.load(index, microbatch)
-            batch = replace(stage.collate(microbatch, TOKENS), kv_cache=kv_cache)
-            with deferring(queue):
-                passed.append((activation, run_stage(stage, activation, batch, mode)))
-            activation = passed[-1][1]
-        loss += passed[-1][1].item()
-        if microbatch.slice:
-            waiting.append(passed)
-        else:
-            go_back(passed)
-    while waiting:
-        go_back(waiting.pop())
-    if queue is not None:
-        queue.accumulate()
-    return loss, gradients(pipeline)
-
-
-def go_back(passed: list[tuple[Tensor | None, Tensor]]) -> None:
-    """Runs the backward passes of what each stage has received and sent."""
-    gradient = None
-    for received, sent in reversed(passed):
-        sent.backward(gradient)  # type: ignore[no-untyped-call]
-        gradient = None if received is None else received.grad
 
 
 @every_decoder
@@ -207,7 +133,7 @@ def answer_losses(name: str, model: Any, pair: Sample) -> list[Tensor]:
     for is_rejected in (False, True):
         answer = Answer(pair, rejected=is_rejected)
         labels = [*answer.prompt.tolist(), *answer.answer.tolist()]
-        losses = plain_losses(name, model, [START_ID, *labels[:-1]], labels)
+        losses = plain_losses(DECODERS[name].module, model, labels)
         found.append(losses[pair.input_tokens :])
     return found
 
@@ -277,7 +203,7 @@ def test_losses_are_those_of_a_plain_loop(
     for sample, begin in zip(SAMPLES, together.offsets, strict=False):
         inputs, targets, *_ = TOKENS.read(sample)
         labels = [*inputs.tolist(), *targets.tolist()]
-        expected = plain_losses(name, model, [START_ID, *labels[:-1]], labels)
+        expected = plain_losses(name, model, labels)
         own = found[begin : begin + sample.tokens]
         torch.testing.assert_close(own, expected, rtol=1e-10, atol=1e-10)
         alone = stage.run(None, stage.collate(padded([sample]), TOKENS), Recompute.NONE)[0]
@@ -298,12 +224,6 @@ def test_longer_rows_than_short_factors_are_for_are_refused(tmp_path: Path) -> N
 def test_the_default_of_a_class_is_read_where_the_file_has_none(tmp_path: Path) -> None:
     with in_float64("phi3"):
         saved_decoder("phi3", tmp_path, **long_rope(16), max_position_embeddings=8192)
-    path = tmp_path / "config.json"
-    values = json.loads(path.read_text())
-    del values["original_max_position_embeddings"]
-    path.write_text(json.dumps(values))
-    _, shape = origin_of(tmp_path)
-    TransformersStage(shape, range(1), first=True, last=False)  # as short as the table says
-    longer = shape.model_copy(update={"max_tokens": 4097})
-    with pytest.raises(InputError, match=r"up to 4096 tokens, and model.max_tokens is 4097; enter"):
-        TransformersStage(longer, range(1), first=True, last=False)
+    set_in_config(tmp_path, "original_max_position_embeddings")
+    origin, shape = origin_of(tmp_path)
+    assert shape.max_tokens == origin.longest == 4096

@@ -15,7 +15,15 @@ import transformers
 from safetensors.torch import load_file, save_file
 from tests.examples.checkpoint_weights import different, load_weights
 from tests.examples.foreign_models import saved_model
-from tests.examples.small_models import HEAD, INNER, LLAMA, WIDTH, llama_tensors, write_model
+from tests.examples.small_models import (
+    HEAD,
+    INNER,
+    LLAMA,
+    WIDTH,
+    llama_tensors,
+    set_in_config,
+    write_model,
+)
 from torch import Tensor
 
 from dynapipe_hpc.architecture.lora import Lora
@@ -66,11 +74,6 @@ def rewrite(folder: Path, change: Callable[[Tensors], Tensors]) -> None:
     path = folder / "model.safetensors"
     changed = change(load_file(path))
     save_file({name: tensor.contiguous() for name, tensor in changed.items()}, path)
-
-
-def set_in_config(folder: Path, **values: Any) -> None:
-    path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
 def contents(folder: Path) -> dict[Path, bytes]:
@@ -287,42 +290,32 @@ def write_tuned(folder: Path, base: Path) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("n_rows", [1, 3, 5, 100])
-def test_every_row_gets_what_its_adapter_adds(
-    n_rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("stored", "written"),
+    [(torch.float32, None), (torch.float64, None), (torch.bfloat16, "float32")],
+    ids=str,
+)
+def test_every_row_gets_what_its_adapter_adds_and_no_other_is_rounded(
+    stored: torch.dtype,
+    written: str | None,
+    n_rows: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    tensors = llama_tensors()
-    base = write_model(tmp_path / "base", LLAMA, tensors)
+    tensors = {name: each.to(stored) for name, each in llama_tensors().items()}
+    if stored is torch.float64:
+        tensors = {name: each + 1e-9 for name, each in tensors.items()}
+    dtype = str(stored).removeprefix("torch.")
+    base = write_model(tmp_path / "base", {**LLAMA, "dtype": dtype}, tensors)
     added = write_tuned(tmp_path / "tuned", base)
     monkeypatch.setattr(read_weights, "ROWS_BYTES", 4 * WIDTH * n_rows)
-    export_model(tmp_path / "tuned", tmp_path / "merged", base=base)
+    export_model(tmp_path / "tuned", tmp_path / "merged", written, base=base)
     found = load_file(tmp_path / "merged/model.safetensors")
     assert found.keys() == tensors.keys()
     for name, weight in tensors.items():
-        expected = weight + added[name] if name in added else weight
-        torch.testing.assert_close(found[name], expected, rtol=1e-5, atol=1e-6)
-
-
-def test_weights_without_adapters_keep_all_of_their_numbers(tmp_path: Path) -> None:
-    tensors = {name: each.double() + 1e-9 for name, each in llama_tensors().items()}
-    base = write_model(tmp_path / "base", {**LLAMA, "dtype": "float64"}, tensors)
-    added = write_tuned(tmp_path / "tuned", base)
-    export_model(tmp_path / "tuned", tmp_path / "merged", base=base)
-    found = load_file(tmp_path / "merged/model.safetensors")
-    for name, weight in tensors.items():
-        expected = weight + added[name].double() if name in added else weight
+        wide = torch.promote_types(stored, torch.float32)
+        expected = weight.to(wide) + added.get(name, 0)
         torch.testing.assert_close(found[name], expected, rtol=0, atol=1e-6 * (name in added))
-
-
-def test_adapters_are_added_in_32_bits_to_weights_of_16(tmp_path: Path) -> None:
-    tensors = {name: each.bfloat16() for name, each in llama_tensors().items()}
-    base = write_model(tmp_path / "base", LLAMA, tensors)
-    added = write_tuned(tmp_path / "tuned", base)
-    export_model(tmp_path / "tuned", tmp_path / "merged", "float32", base=base)
-    found = load_file(tmp_path / "merged/model.safetensors")
-    for name, weight in tensors.items():
-        torch.testing.assert_close(
-            found[name], weight.float() + added.get(name, 0), rtol=1e-6, atol=1e-6
-        )
 
 
 @pytest.mark.parametrize(

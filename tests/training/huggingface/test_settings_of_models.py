@@ -23,7 +23,6 @@ from tests.examples.small_models import (
 from tests.examples.training_case import SHAPE
 from torch import Tensor
 
-from dynapipe_hpc.architecture.transformers import sliding_layers
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.models.rotary import Angles
 from dynapipe_hpc.training.huggingface.import_export import export_model, import_model
@@ -256,16 +255,6 @@ def test_rows_are_held_to_windows_that_layers_have(
     folder = write_model(tmp_path, {**LLAMA, **settings}, llama_tensors())
     origin = find_origin(folder)
     assert (origin.longest, origin.shape.max_tokens) == (longest, min(longest, 16))
-
-
-def test_windows_of_a_qwen_are_in_the_layers_in_which_transformers_has_them() -> None:
-    for model_type in ("qwen2", "qwen3"):
-        for changed in ({}, {"max_window_layers": 3}, {"max_window_layers": 40}):
-            for n_layers in (2, 30):
-                values = {**QWEN, **changed, "model_type": model_type}
-                config = transformers.AutoConfig.for_model(**values, num_hidden_layers=n_layers)
-                n = config.layer_types.count("sliding_attention")
-                assert sliding_layers(values, n_layers) == n
 
 
 @pytest.mark.parametrize(

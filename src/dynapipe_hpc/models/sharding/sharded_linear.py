@@ -98,17 +98,14 @@ class SpreadStream(ResidualStream):
         return passed(hidden, self.all, self.own_sum)
 
     def map(self, hidden: Tensor, *maps: "ColumnLinear") -> tuple[Tensor, ...]:
-        firsts = [each.adapters.first_weights for each in maps]
-        weights = [*(each.weight for each in maps), *chain(*firsts)]
+        weights: list[Tensor] = [each.weight for each in maps]
+        weights += chain(*(each.first_weights for each in maps))
         biases = [*(each.bias for each in maps), *[None] * (len(weights) - len(maps))]
         mapped: tuple[Tensor, ...] = _Map.apply(hidden, self, *weights, *biases)  # type: ignore[no-untyped-call]
         outputs, lows = mapped[: len(maps)], iter(mapped[len(maps) :])
-        return tuple(
-            output + each.adapters.added(list(islice(lows, len(each.adapters))))
-            if each.adapters
-            else output
-            for each, output in zip(maps, outputs, strict=True)
-        )
+        added = [each.added(list(islice(lows, len(each.adapters)))) for each in maps]
+        pairs = zip(outputs, added, strict=True)
+        return tuple(output if more is None else output + more for output, more in pairs)
 
     def sum(self, part: Tensor) -> Tensor:
         return passed(part, self.own_sum, self.all)
@@ -197,9 +194,6 @@ class Adapter(nn.Module):
     One of the two is cut like the map. Every shard holds all of the other matrix, but computes only
     one term of that matrix's gradient, a sum over shards, as it sees only some inputs or outputs of
     the map.
-
-    `n_inputs`: Numbers per token that go into the map on this shard. `n_outputs`: Numbers per token
-    that come out on this shard.
     """
 
     def __init__(self, n_inputs: int, n_outputs: int, split: Split, lora: Lora) -> None:
@@ -214,90 +208,63 @@ class Adapter(nn.Module):
         return linear(low * self._scale, self.lora_b)
 
 
-class Adapters(nn.ModuleDict):
-    """Adapters of a linear map, by the names of the blocks of outputs that they add to.
-
-    There are none before `add`.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._sizes: Mapping[str, int] = {}
-
-    def add(self, n_inputs: int, sizes: Mapping[str, int], split: Split, lora: Lora) -> None:
-        """Adds uninitialized adapters."""
-        self._sizes = sizes
-        for name, size in sizes.items():
-            if lora.adapts(name):
-                self[name] = Adapter(n_inputs, size, split, lora)
-
-    @property
-    def first_weights(self) -> list[Tensor]:
-        """The matrices A, each of shape (rank, inputs)."""
-        return [each.lora_a for each in self.values() if isinstance(each, Adapter)]
-
-    def added(self, lows: Sequence[Tensor]) -> Tensor:
-        """Sum of what the adapters, at least one, add to the outputs of the map.
-
-        `lows`: Product of each A and the inputs, each of shape (..., rank).
-        """
-        added: dict[str, Tensor] = {
-            name: self[name](low) for name, low in zip(self, lows, strict=True)
-        }
-        if len(self._sizes) == 1:
-            return next(iter(added.values()))
-        blocks = [
-            added[name] if name in added else lows[0].new_zeros(*lows[0].shape[:-1], size)
-            for name, size in self._sizes.items()
-        ]
-        return torch.cat(blocks, -1)
-
-
 def has_adapters(module: nn.Module) -> bool:
     """Whether a module holds adapters; if so, all its other weights are frozen."""
     return any(isinstance(inner, Adapter) for inner in module.modules())
 
 
 class ShardedLinear(nn.Module):
-    """A linear map whose weight is cut over shards, with its adapters."""
+    """A linear map whose weight is cut over shards, with adapters by blocks of its outputs."""
 
     def __init__(self, n_inputs: int, n_outputs: int, split: Split, *, bias: bool) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(n_outputs, n_inputs))
         self.bias = nn.Parameter(torch.empty(n_outputs)) if bias else None
         self.splits = {"weight": split}
-        self.adapters = Adapters()
+        self.adapters = nn.ModuleDict()
+        self._block_sizes: Mapping[str, int] = {}
 
     def adapt(self, blocks: Sequence[str], lora: Lora) -> None:
-        """Adds uninitialized adapters.
-
-        `blocks`: Names of the blocks of outputs, if each may have an adapter of its own; if not,
-        one name for all outputs.
-        """
+        """Adds uninitialized adapters to blocks of outputs, by name; one name is for all."""
         (n_outputs, n_inputs), split = self.weight.shape, self.splits["weight"]
         if len(blocks) > 1:
             split = replace(split, n_blocks=1)
-        sizes = dict.fromkeys(blocks, n_outputs // len(blocks))
-        self.adapters.add(n_inputs, sizes, split, lora)
+        self._block_sizes = dict.fromkeys(blocks, n_outputs // len(blocks))
+        for name, size in self._block_sizes.items():
+            if lora.adapts(name):
+                self.adapters[name] = Adapter(n_inputs, size, split, lora)
+
+    @property
+    def first_weights(self) -> list[Tensor]:
+        """The matrices A of all adapters, each of shape (rank, inputs)."""
+        return [each.lora_a for each in self.adapters.values() if isinstance(each, Adapter)]
+
+    def added(self, lows: Sequence[Tensor]) -> Tensor | None:
+        """Sum of what adapters add to outputs, from each A times the inputs; None without any."""
+        if not lows:
+            return None
+        pairs = zip(self.adapters.items(), lows, strict=True)
+        added: dict[str, Tensor] = {name: adapter(low) for (name, adapter), low in pairs}
+        blocks = [
+            added[name] if name in added else lows[0].new_zeros(*lows[0].shape[:-1], size)
+            for name, size in self._block_sizes.items()
+        ]
+        return blocks[0] if len(blocks) == 1 else torch.cat(blocks, -1)
 
     def mapped(self, values: Tensor, bias: Tensor | None) -> Tensor:
         """Values, shape (..., inputs), mapped by this shard's part of the weight and adapters."""
-        if not self.adapters:
-            return linear(values, self.weight, bias)
         # Adapters first, so that recomputation of what they keep can stop before the product with
         # the weight.
-        lows = [linear(values, first) for first in self.adapters.first_weights]
-        added = self.adapters.added(lows)
-        return linear(values, self.weight, bias) + added
+        added = self.added([linear(values, first) for first in self.first_weights])
+        output = linear(values, self.weight, bias)
+        return output if added is None else output + added
 
 
 class ColumnLinear(ShardedLinear):
-    """A linear map that divides its outputs over shards.
+    """A linear map that divides its outputs over shards; all shards have all inputs.
 
-    `n_inputs`: Inputs per token, the same on all shards. `n_outputs`: Outputs per token of all
-    shards together, a multiple of `n_blocks` x shards; with one block any number, as zeros fill up
-    the last shard. `n_blocks`: Number of blocks of outputs; every shard computes a part of each
-    block.
+    The outputs of all shards are a multiple of `n_blocks` x shards, and every shard computes a part
+    of each block; with one block any number, as zeros fill up the last shard.
     """
 
     def __init__(
@@ -318,11 +285,9 @@ class ColumnLinear(ShardedLinear):
 
 
 class RowLinear(ShardedLinear):
-    """A linear map that divides its inputs over shards; all shards get the outputs.
+    """A linear map that divides its inputs equally over shards; all shards get all outputs.
 
-    `n_inputs`: Inputs per token of all shards together, a multiple of shards. `n_outputs`: Outputs
-    per token, the same on all shards. `bias`: Whether there is a bias; every shard holds all of
-    it.
+    Every shard holds all of the bias.
     """
 
     def __init__(self, n_inputs: int, n_outputs: int, shards: Shards, *, bias: bool) -> None:
@@ -356,13 +321,13 @@ class TokenEmbedding(nn.Module):
         """Maps ids (rows, tokens) to their vectors, as a tensor of the stream."""
         if self._shards.n_shards == 1:
             return functional.embedding(tokens, self.weight)
-        rows, is_own = _own_ids(tokens, len(self.weight), self._shards)
+        n_own = len(self.weight)
+        rows, is_own = places_in(tokens - self._shards.shard * n_own, range(n_own))
         vectors = functional.embedding(rows, self.weight) * is_own.unsqueeze(-1)
         return stream.sum(vectors)
 
 
-def _own_ids(ids: Tensor, n_own: int, shards: Shards) -> tuple[Tensor, Tensor]:
-    """Places of ids in this shard's range, 0 for ids of other shards; and which are its own."""
-    places = ids - shards.shard * n_own
-    is_own = (places >= 0) & (places < n_own)
-    return places * is_own, is_own
+def places_in(ids: Tensor, chunk: range) -> tuple[Tensor, Tensor]:
+    """Places of ids in a range, 0 for ids outside of it; and which ids are inside."""
+    is_inside = (ids >= chunk.start) & (ids < chunk.stop)
+    return (ids - chunk.start) * is_inside, is_inside

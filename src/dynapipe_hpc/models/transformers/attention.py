@@ -55,7 +55,6 @@ def attending_by(attend: Attend) -> Iterator[None]:
 def attend_within(
     batch: Batch, layer: int, projections: Sequence[Tensor], scores: Scores
 ) -> Tensor:
-    """Attention in a layer of a micro-batch."""
     scale, window, cap = scores
     attend = None if cap is None else partial(capped_attention, cap=cap)
     q, k, v = (each.transpose(1, 2) for each in projections)
@@ -63,31 +62,22 @@ def attend_within(
     return attended.transpose(1, 2)
 
 
-class AttentionReached(Exception):  # noqa: N818 - no error
-    """A layer has called attention, with options that are supported.
-
-    `window`: Number of keys that a query is to see at most; None for all. `cap`: Soft cap of
-    scores; None for no cap.
-    """
-
-    def __init__(self, window: int | None, cap: float | None) -> None:
+class _AttentionReached(Exception):  # noqa: N818 - no error
+    def __init__(self, scores: Scores) -> None:
         super().__init__()
-        self.window, self.cap = window, cap
+        self.scores = scores
 
 
-def reached_attention(layer: Callable[[Attend], object]) -> AttentionReached | None:
-    """The first attention that a layer calls, which is not computed; None if it calls none.
-
-    `layer`: Function that runs the layer with the given attention.
-    """
+def reached_attention(layer: Callable[[Attend], object]) -> Scores | None:
+    """Options of the first attention that a layer, run with it, calls; None if it calls none."""
 
     def reach(_: Sequence[Tensor], scores: Scores) -> Tensor:
-        raise AttentionReached(scores.window, scores.cap)
+        raise _AttentionReached(scores)
 
     try:
         layer(reach)
-    except AttentionReached as reached:
-        return reached
+    except _AttentionReached as reached:
+        return reached.scores
     return None
 
 
@@ -102,8 +92,7 @@ def attention_interface(
     """Attention as `transformers` calls it, inside `attending_by`.
 
     Returns attended values, shape (rows, tokens, heads, head size), and no weights of attention.
-    Raises `InputError`: An option is not supported. Raises `AttentionReached`: Inside
-    `reached_attention`.
+    Raises `InputError`: An option is not supported.
     """
     scores = Scores(*(options.pop(n, None) for n in ("scaling", "sliding_window", "softcap")))
     wanted = {
@@ -134,7 +123,6 @@ class SdpaCalls(TorchFunctionMode):
     """
 
     def __init__(self, mark: Tensor) -> None:
-        """Takes the marker tensor, of shape (1, 1, 1, 1)."""
         super().__init__()
         self._mark = mark
 

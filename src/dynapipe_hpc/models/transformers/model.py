@@ -2,11 +2,10 @@
 
 import copy
 import json
-import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import cycle, islice
 from threading import Lock
@@ -16,13 +15,14 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from dynapipe_hpc.architecture.rope_scaling import plain_rotations, short_tokens
+from dynapipe_hpc.architecture.rope_scaling import plain_rotations
 from dynapipe_hpc.architecture.transformers import (
     NUMBER,
     SLIDING,
     TransformersShape,
     config_of,
     first_line,
+    windows_of_layers,
 )
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.extras import optional_packages
@@ -30,7 +30,7 @@ from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear
 from dynapipe_hpc.models.sharding.shards import ONE_SHARD
 from dynapipe_hpc.models.transformers.attention import (
     ATTENTION,
-    AttentionReached,
+    Scores,
     attention_interface,
 )
 
@@ -49,8 +49,8 @@ class BuiltModel:
     layers_name: str
     layers: list[nn.Module]
     calls_sdpa: bool  # whether it calls torch's attention and not the attention interface
-    last_modules: list[nn.Module]
-    returns_tuples: bool  # whether its layers return tuples, of which it takes the first element
+    last_modules: list[nn.Module]  # modules with weights behind the layers
+    returns_tuples: bool = False  # whether layers return tuples, whose first element it takes
 
     def hold(self, kept: range, *, embedding: bool, head: bool) -> None:
         """Removes layers that are not kept, and the embedding or the norm and head unless held.
@@ -66,6 +66,14 @@ class BuiltModel:
                 if any(child is module for module in removed):
                     setattr(parent, name, None)
 
+    def replace_layers(self, calls: Sequence[Callable[..., Tensor]]) -> None:
+        """Lets the decoder call functions in place of its layers."""
+        # An attribute is found before the module of the same name, which holds a stage's layers.
+        vars(self.decoder)[self.layers_name] = [
+            LayerCall(layer, call, self.returns_tuples)
+            for layer, call in zip(self.layers, calls, strict=True)
+        ]
+
 
 # Building sets torch's default type and the verbosity of `transformers`. Both are global to the
 # process, so that threads must not build at once: each puts back what it found.
@@ -79,21 +87,7 @@ def build_model(shape: TransformersShape, dtype: torch.dtype) -> BuiltModel:
     AttentionInterface.register(ATTENTION, attention_interface)
     values = with_layers(plain_rotations(json.loads(shape.settings)), shape.n_layers)
     with _BUILDING, _quiet():
-        config = config_of(values)
-        check_rotations(config, shape.max_tokens)
-        return _built(shape, config, dtype)
-
-
-def check_rotations(config: Any, max_tokens: int) -> None:
-    """Checks that rows are not longer than those for which `transformers` uses short factors."""
-    short = short_tokens(config.to_dict())
-    if short is not None and short < max_tokens:
-        raise InputError(
-            f"{type(config).__name__} of transformers has short factors of rotary positions for "
-            f"rows of up to {short} tokens, and model.max_tokens is {max_tokens}; enter "
-            f'"original_max_position_embeddings": {short} in config.json, at its top level, or '
-            "lower model.max_tokens"
-        )
+        return _built(shape, config_of(values), dtype)
 
 
 @contextmanager
@@ -153,7 +147,7 @@ def layer_kinds(shape: TransformersShape) -> list[tuple[TransformersShape, float
     A layer's kind is the tuple of its entries in all settings that are lists over layers.
     """
     values = json.loads(shape.settings)
-    n, lists = values[LAYERS_KEY], _lists_of_layers(config_of(values).to_dict())
+    n, lists = values[LAYERS_KEY], _lists_of_layers(shape.config.to_dict())
     kinds = Counter(zip(*lists.values(), strict=True))
     if len(kinds) <= 1:
         return [(shape, 1.0)]
@@ -204,42 +198,30 @@ def _parts(model: Any, shape: TransformersShape, *, calls_sdpa: bool) -> BuiltMo
         problem = "it has convolutions, which would mix the samples of packed rows"
     if problem:
         raise InputError(f"{name} of transformers cannot be trained: {problem}")
-    layers_name, layers = lists[0][0], list(lists[0][1])
-    first, last, returns_tuples = _run_without_layers(
-        model, decoder, layers, layers_name=layers_name, width=shape.hidden_size
-    )
+    inside = {model.get_input_embeddings(), *lists[0][1].modules()}
+    last = {n: m for n, m in decoder.named_modules() if m._parameters and m not in inside}
+    built = BuiltModel(model, decoder, lists[0][0], list(lists[0][1]), calls_sdpa, [*last.values()])
+    first, returns_tuples = _run_without_layers(built, last, shape.hidden_size)
     if first:
         raise InputError(
             f"{name} of transformers cannot be trained: {', '.join(first)} runs before its "
             "layers and has weights, which every stage would need"
         )
-    return BuiltModel(
-        model,
-        decoder,
-        layers_name,
-        layers,
-        calls_sdpa=calls_sdpa,
-        last_modules=[decoder.get_submodule(each) for each in last],
-        returns_tuples=returns_tuples,
-    )
+    return replace(built, returns_tuples=returns_tuples)
 
 
 def _run_without_layers(
-    model: Any, decoder: Any, layers: list[nn.Module], *, layers_name: str, width: int
-) -> tuple[list[str], list[str], bool]:
-    """Modules with weights before and behind the layers; whether layers must return tuples."""
+    model: BuiltModel, last: Mapping[str, nn.Module], width: int
+) -> tuple[list[str], bool]:
+    """Names of modules that run before the last layer; whether layers must return tuples."""
     order: list[str | int] = []
 
     def passed(index: int, hidden: Tensor, *_: Any, **__: Any) -> Tensor:
         order.append(index)
         return hidden
 
-    inside = {module for layer in layers for module in layer.modules()}
-    inside.add(model.get_input_embeddings())
     hooks, hidden = [], torch.zeros(1, 2, width, dtype=torch.empty(0).dtype, device="cpu")
-    for name, module in decoder.named_modules():
-        if module in inside or not module._parameters:
-            continue
+    for name, module in last.items():
         hooks.append(module.register_forward_pre_hook(lambda *_, name=name: order.append(name)))
         for key, weight in module._parameters.items():
             if weight is not None:  # real numbers to compute with; norms have only few
@@ -248,13 +230,11 @@ def _run_without_layers(
     problems = []
     for returns_tuples in (False, True):
         order.clear()
-        vars(decoder)[layers_name] = [
-            LayerCall(layer, partial(passed, i), returns_tuples=returns_tuples)
-            for i, layer in enumerate(layers)
-        ]
+        model = replace(model, returns_tuples=returns_tuples)
+        model.replace_layers([partial(passed, i) for i in range(len(model.layers))])
         try:
             with torch.no_grad():
-                output = decoder(
+                output = model.decoder(
                     inputs_embeds=hidden,
                     position_ids=torch.arange(2, device="cpu").unsqueeze(0),
                     attention_mask=hidden.new_zeros(1, 1, 1, 1),
@@ -265,17 +245,16 @@ def _run_without_layers(
         except Exception as error:  # its class may raise anything
             problems.append(f"{type(error).__name__}: {first_line(error)}")
         finally:
-            del vars(decoder)[layers_name]
+            del vars(model.decoder)[model.layers_name]
     else:
         raise InputError(
-            f"{type(model).__name__} of transformers cannot be trained: its decoder does not run "
-            f"past its layers ({'; '.join(problems) or 'its output has another shape'})"
+            f"{type(model.whole).__name__} of transformers cannot be trained: its decoder does not "
+            f"run past its layers ({'; '.join(problems) or 'its output has another shape'})"
         )
     for hook in hooks:
         hook.remove()
-    end = order.index(len(layers) - 1)
-    first, last = ([n for n in part if isinstance(n, str)] for part in (order[:end], order[end:]))
-    return first, last, returns_tuples
+    before = order[: order.index(len(model.layers) - 1)]
+    return [name for name in before if isinstance(name, str)], returns_tuples
 
 
 def unknown_kinds(config: Any) -> set[str]:
@@ -285,34 +264,25 @@ def unknown_kinds(config: Any) -> set[str]:
 
 
 def check_attention(
-    model: BuiltModel, index: int, reached: AttentionReached | None, shape: TransformersShape
+    model: BuiltModel, index: int, reached: Scores | None, shape: TransformersShape
 ) -> None:
     """Checks that a layer calls attention, with the window that its mask would have."""
-    config, name = model.whole.config, type(model.layers[index]).__name__
+    name = type(model.layers[index]).__name__
     if reached is None:
         raise InputError(
             f"{name} of transformers calls no attention that this package could compute; choose "
             "another model"
         )
-    kinds = getattr(config, "layer_types", None)
-    is_sliding = kinds[index] == SLIDING if kinds else True
-    window = getattr(config, "sliding_window", None) if is_sliding else None
+    window = windows_of_layers(model.whole.config)[index]
     if reached.window != window:
         raise InputError(
             f"{name} of transformers has a window of {window} tokens in its mask, but calls "
             f"attention with one of {reached.window}; choose another model"
         )
-    unknown = []
-    is_short = reached.window is not None and reached.window < shape.max_tokens
-    if is_short and math.isinf(shape.window):
-        unknown.append(f"a window of {reached.window} tokens (sliding_window)")
-    if reached.cap is not None:
-        unknown.append(f"a soft cap of {reached.cap} (attn_logit_softcapping)")
-    if unknown and not shape.slices_obstacle:
+    if reached.cap is not None and not shape.slices_obstacle:
         raise InputError(
-            f"{name} of transformers has {' and '.join(unknown)}, which config.json does not name, "
-            "so that plans can tell neither whether preference pairs and slices are possible nor "
-            "what they cost; add it to config.json"
+            f"{name} of transformers has a soft cap of {reached.cap}, which its settings do not "
+            "name (attn_logit_softcapping), so that plans would have slices; choose another model"
         )
 
 
@@ -391,24 +361,13 @@ class _KeepFloat64(TorchFunctionMode):
 
 
 class LayerCall:
-    """Stand-in for a layer in a decoder's list of layers, which calls a function instead."""
+    """Stand-in for a layer in a decoder's list: calls a function, and has the layer's settings."""
 
-    def __init__(
-        self, layer: nn.Module, call: Callable[..., Tensor], *, returns_tuples: bool
-    ) -> None:
-        """Takes the layer, whose settings can be read from the stand-in, and the function."""
-        self._returns_tuples = returns_tuples
-        self._settings = {
-            name: value for name, value in vars(layer).items() if not name.startswith("_")
-        }
-        self._call = call
+    def __init__(self, layer: nn.Module, call: Callable[..., Tensor], returns_tuples: bool) -> None:
+        self._layer, self._call, self._returns_tuples = layer, call, returns_tuples
 
     def __getattr__(self, name: str) -> Any:
-        """Setting of the layer, such as its kind of attention."""
-        try:
-            return self.__dict__["_settings"][name]
-        except KeyError:
-            raise AttributeError(name) from None
+        return getattr(self._layer, name)
 
     def __call__(self, hidden: Tensor, *args: Any, **kwargs: Any) -> Any:
         output = self._call(hidden, *args, **kwargs)

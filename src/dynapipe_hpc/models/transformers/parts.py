@@ -39,7 +39,7 @@ from dynapipe_hpc.models.attention import attention_in_groups, causal_attention
 from dynapipe_hpc.models.batch import Batch, Labels
 from dynapipe_hpc.models.documents import Documents
 from dynapipe_hpc.models.live_memory import LiveMemory
-from dynapipe_hpc.models.packed_attention import visible_bias
+from dynapipe_hpc.models.packed_attention import window_bias
 from dynapipe_hpc.models.transformers.attention import Scores, capped_attention
 from dynapipe_hpc.models.transformers.model import META
 from dynapipe_hpc.models.transformers.stage import TransformersStage
@@ -87,7 +87,7 @@ def decoder_parts(shape: TransformersShape, dtype: str, *, is_packed: bool) -> M
 
 
 class _Needs(NamedTuple):
-    """Needs of a layer, in numbers of the traced type."""
+    """Needs of a layer; numbers are of the traced type."""
 
     work: Work
     kept: Amount
@@ -141,14 +141,10 @@ class _Calls:
         if self.has_flash:
             return _fused(query, key, value)
         if documents is None:
-            return _fused(query, key, value, bias=_mask(query.shape[2], window, query))
+            return _fused(query, key, value, bias=window_bias(query.shape[2], window, query))
         groups = documents.length_groups
-        masks = [_mask(size.tokens, window, query) for size in groups.sizes]
+        masks = [window_bias(size.tokens, window, query) for size in groups.sizes]
         return attention_in_groups(query, key, value, groups, biases=masks, attend=_fused)
-
-
-def _mask(n_tokens: int, window: int | None, like: Tensor) -> Tensor | None:
-    return None if window is None else visible_bias(n_tokens, n_tokens, window, like)
 
 
 def _fused(
@@ -201,12 +197,12 @@ class _ExpertProducts(TorchFunctionMode):
 
 
 class _Stack(NamedTuple):
-    """Needs of a stack of layers for a micro-batch."""
+    """Needs of a stack of layers for a micro-batch; numbers are of the traced type."""
 
     flops: float
-    scores_flops: float
-    kept_bytes: float
-    transient_bytes: float
+    kept: float
+    transient: float
+    scores_flops: int
     window: float
 
 
@@ -236,33 +232,27 @@ def _run(
             "'dynapipe-hpc profile CONFIG -o TABLE.h5', then set planner.cost.kind to \"profiled\" "
             "and planner.cost.path to the table"
         ) from error
-    needs = _Stack(
-        counted.get_total_flops() + calls.expert_flops,
-        calls.scores_flops,
-        live.live_bytes,
-        live.peak_bytes - live.live_bytes,
-        min(calls.windows, default=math.inf),
-    )
+    flops, window = counted.get_total_flops(), min(calls.windows, default=math.inf)
+    numbers = (live.live_bytes, live.peak_bytes - live.live_bytes)  # while the output lives
     del output
-    return needs
+    kept, transient = (n_bytes / dtype.itemsize for n_bytes in numbers)
+    return _Stack(flops + calls.expert_flops, kept, transient, calls.scores_flops, window)
 
 
 def _layer_needs(shape: TransformersShape, rows: _Rows) -> _Needs:
     shallow, deep = (
         [_run(shape, rows, size, depth, last=False) for size in _SIZES] for depth in _DEPTHS
     )
-    pairs = list(zip(shallow, deep, strict=True))
-    window, item = deep[0].window, rows.dtype.itemsize
+    pairs, window = list(zip(shallow, deep, strict=True)), deep[0].window
     flops = _fitted([more.flops - less.flops for less, more in pairs], window)
-    kept = _fitted([(more.kept_bytes - less.kept_bytes) / item for less, more in pairs], window)
-    transient = _fitted([more.transient_bytes / item for more in deep], window)
-    scores = round(deep[0].scores_flops - shallow[0].scores_flops)
+    kept = _fitted([more.kept - less.kept for less, more in pairs], window)
+    transient = _fitted([more.transient for more in deep], window)
+    scores = deep[0].scores_flops - shallow[0].scores_flops
     far = Amount(per_far_pair=-scores) if window < math.inf and rows.has_flash else NOTHING
     attention = total(Amount(per_pair=scores + flops.per_own_pair), far)
     linear = Amount(flops.per_own)
-    weights = shape.weights()[LAYER]
-    n_adapter = weights.n_numbers - weights.n_frozen
-    spared = linear.per_own - 2 * n_adapter if weights.n_frozen else 0
+    n_numbers, n_frozen, _ = shape.weights()[LAYER]
+    spared = linear.per_own - 2 * (n_numbers - n_frozen) if n_frozen else 0
     return _Needs(Work(linear, attention, Amount(spared)), kept, transient, window)
 
 
@@ -274,9 +264,8 @@ def _fitted(values: Sequence[float], window: float = math.inf) -> Amount:
     """
     terms = [(rows * tokens, rows * tokens**2, tokens**2) for rows, tokens in _SIZES]
     per_own, per_own_pair, per_square = map(round, np.linalg.solve(terms, values))
-    if window < math.inf:
-        return Amount(per_own, per_own_pair=per_own_pair, per_masked_square=per_square)
-    return Amount(per_own, per_own_pair=per_own_pair, per_square=per_square)
+    kind = "per_masked_square" if window < math.inf else "per_square"
+    return Amount(per_own, per_own_pair=per_own_pair)._replace(**{kind: per_square})
 
 
 def _mean(amounts: Sequence[tuple[Amount, float]]) -> Amount:
@@ -298,7 +287,6 @@ def _ends(shape: TransformersShape, rows: _Rows) -> Mapping[str, Part]:
         vectors=shape.weights()[HEAD].n_numbers - shape.vocab_size * width,
     )
     norm, logits = parts[HEAD].blocks
-    head = _run(shape, rows, size, 0, last=True)
-    n_kept = round(head.kept_bytes / (math.prod(size) * rows.dtype.itemsize))
+    n_kept = round(_run(shape, rows, size, 0, last=True).kept / math.prod(size))
     kept = Amount(width + n_kept)  # with the norm's input
     return {**parts, HEAD: replace(parts[HEAD], blocks=(replace(norm, kept=kept), logits))}

@@ -1,7 +1,7 @@
 """Decoders of `transformers` as torch modules: the layers of one pipeline stage."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -32,7 +32,6 @@ from dynapipe_hpc.models.transformers.attention import (
 from dynapipe_hpc.models.transformers.model import (
     META,
     BuiltModel,
-    LayerCall,
     build_model,
     check_attention,
     head_alone,
@@ -62,10 +61,6 @@ class TransformersStage(StageOfFamily):
     """
 
     def build(self, shape: ModelShape, layers: range, shards: Shards) -> None:
-        """Keeps the stage's own layers, and the embedding, or norm and head, if the stage has them.
-
-        If the head is tied, the last stage holds a copy of the vectors of tokens.
-        """
         assert isinstance(shape, TransformersShape)  # noqa: S101 - types
         dtype = torch.empty(0).dtype
         with UnsetWeights(dtype, META), keeping_float64(dtype):
@@ -79,15 +74,30 @@ class TransformersStage(StageOfFamily):
         self._layers = layers
         self.attend: AttendInLayer = attend_within
         self._current: _Pass | None = None
+        # A tied head has a copy of the vectors of tokens.
         has_embedding = self.is_first or (self.is_last and shape.tied_head)
         model.hold(layers, embedding=has_embedding, head=self.is_last)
         materialize(model)
-        self._take_over(model)
+        for name, child in model.whole.named_children():
+            self.add_module(name, child)
+        held = {i: model.layers[i] for i in layers}
+        calls = [partial(self._layer, i, held.get(i)) for i in range(len(model.layers))]
+        model.replace_layers(calls)
         # In tuples, not as modules: the parts of these models already belong to the stage.
         self._model = (model,)
-        with _refusing_errors(shape):
+        try:
             self._head = (_Head(model, shape, shards),) if self.is_last else ()
             self._probe(shape)
+        except InputError:
+            raise
+        except Exception as error:
+            if torch.empty(0).is_meta:
+                raise  # for estimates, whose message names another way
+            raise InputError(
+                f"a {shape.model_type} with these settings does not run: {type(error).__name__}: "
+                f"{first_line(error)}; choose another model, or, if transformers alone cannot run "
+                "it either, correct its config.json"
+            ) from error
 
     @classmethod
     def layer_kinds(cls, shape: ModelShape) -> Sequence[tuple[ModelShape, float]]:
@@ -107,20 +117,6 @@ class TransformersStage(StageOfFamily):
             return hidden
         with self._keeping_float64():
             return self._head[0].losses(hidden, None if batch.labels is None else batch.labels.ids)
-
-    def _take_over(self, model: BuiltModel) -> None:
-        for name, child in model.whole.named_children():
-            self.add_module(name, child)
-        calls = [
-            LayerCall(
-                layer,
-                partial(self._layer, i, layer if i in self._layers else None),
-                returns_tuples=model.returns_tuples,
-            )
-            for i, layer in enumerate(model.layers)
-        ]
-        # An attribute is found before the module of the same name, which holds this stage's layers.
-        vars(model.decoder)[model.layers_name] = calls
 
     @torch.no_grad()
     def _probe(self, shape: TransformersShape) -> None:
@@ -181,22 +177,6 @@ class TransformersStage(StageOfFamily):
         return hidden
 
 
-@contextmanager
-def _refusing_errors(shape: TransformersShape) -> Iterator[None]:
-    try:
-        yield
-    except InputError:
-        raise
-    except Exception as error:
-        if torch.empty(0).is_meta:
-            raise  # for estimates, whose message names another way
-        raise InputError(
-            f"a {shape.model_type} with these settings does not run: {type(error).__name__}: "
-            f"{first_line(error)}; choose another model, or, if transformers alone cannot run it "
-            "either, correct its config.json"
-        ) from error
-
-
 class _StageEnd(Exception):  # noqa: N818 - no error
     """The last layer of a stage has run; what follows belongs to other stages."""
 
@@ -237,6 +217,3 @@ class _Head:
     def _logits(self, hidden: Tensor) -> Tensor:
         logits: Tensor = self._alone(inputs_embeds=hidden, use_cache=False).logits
         return logits
-
-
-STAGE = TransformersStage

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from dynapipe_hpc.architecture.decoder import DecoderShape, GptShape, LlamaShape
 from dynapipe_hpc.architecture.rope_scaling import LinearScaling, mean_scale
-from dynapipe_hpc.architecture.transformers import sliding_layers
+from dynapipe_hpc.architecture.transformers import config_of, windows_of_layers
 from dynapipe_hpc.data.errors import InputError, quoted
 from dynapipe_hpc.training.huggingface.mapping import (
     LONGEST,
@@ -223,15 +223,11 @@ def _original_max_tokens(settings: Settings, complete: Settings) -> int:
 
 def longest_seen(settings: Settings) -> int:
     """Length of the longest row whose positions see all earlier ones: the window, if any."""
-    is_mistral = settings.get("model_type") == "mistral"
-    if not is_mistral and not settings.get("use_sliding_window"):
-        return LONGEST
-    settings = settings.completed("sliding_window", "num_hidden_layers")
-    if settings.get("sliding_window") is None or not (
-        is_mistral or sliding_layers(settings.values, settings.integer("num_hidden_layers"))
-    ):
-        return LONGEST
-    return settings.integer("sliding_window")
+    if settings.get("model_type") == "mistral":  # it reads no other keys of windows
+        return settings.completed("sliding_window").integer("sliding_window", LONGEST)
+    has_windows = settings.get("use_sliding_window")
+    windows = windows_of_layers(config_of(settings.values)) if has_windows else []
+    return min((n for n in windows if n), default=LONGEST)
 
 
 _LLAMA_SIZES = {

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.architecture.rope_scaling import short_tokens
-from dynapipe_hpc.architecture.transformers import SLIDING, TransformersShape, config_of
+from dynapipe_hpc.architecture.transformers import TransformersShape, windows_of_layers
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.models.family import family_of
-from dynapipe_hpc.models.transformers.model import FULL
 from dynapipe_hpc.training.huggingface.origin import Origin, find_origin
 from dynapipe_hpc.training.huggingface.tensors import stored_tensors
 from dynapipe_hpc.training.huggingface.transformers import FAMILY
@@ -57,11 +56,11 @@ def _details(origin: Origin) -> Iterator[str]:
         return
     yield f"layers of transformers {version('transformers')}"
     settings = json.loads(origin.shape.settings)
-    window, kinds = getattr(config_of(settings), "sliding_window", None), _layer_kinds(origin.shape)
-    if window and SLIDING in kinds:
-        n_sliding = kinds.count(SLIDING)
-        yield f"windows of {window:,} tokens in {n_sliding} of {len(kinds)} layers"
-    if n := short_tokens(settings):
+    windows = windows_of_layers(origin.shape.config)
+    for window in {n for n in windows if n}:
+        n_sliding = windows.count(window)
+        yield f"windows of {window:,} tokens in {n_sliding} of {len(windows)} layers"
+    if n := short_tokens(origin.shape.config.to_dict()):
         yield f"rotary positions with short factors (longrope): rows of up to {n:,} tokens"
     if cap := settings.get("attn_logit_softcapping"):
         yield f"scores with a soft cap of {cap:g}, all kept for backward"
@@ -74,15 +73,8 @@ def _details(origin: Origin) -> Iterator[str]:
         yield f"no dropout, although config.json has {', '.join(dropped)}"
 
 
-def _layer_kinds(shape: TransformersShape) -> list[str]:
-    """Kinds of attention of the layers, as `transformers` makes them from the settings."""
-    config = config_of(json.loads(shape.settings))
-    kind = SLIDING if getattr(config, "sliding_window", None) else FULL
-    return getattr(config, "layer_types", None) or [kind] * shape.n_layers
-
-
 def _check_layers(shape: TransformersShape) -> None:
-    """Builds one layer of each kind, which refuses what is not supported."""
-    kinds = _layer_kinds(shape)
-    for i in {kinds.index(kind) for kind in kinds}:
+    """Builds one layer with each window, which refuses what is not supported."""
+    windows = windows_of_layers(shape.config)
+    for i in {windows.index(window) for window in windows}:
         family_of(shape)(shape, range(i, i + 1), first=False, last=False)

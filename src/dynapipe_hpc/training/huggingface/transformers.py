@@ -131,9 +131,10 @@ def settings_problem(settings: Settings) -> str:
 
 
 def _max_tokens(settings: Settings) -> int:
-    if (n := short_tokens(settings.values)) is not None:
-        return n
-    return settings.completed("max_position_embeddings").integer("max_position_embeddings")
+    name = "max_position_embeddings"
+    settings = settings.completed(name, f"original_{name}")
+    n = short_tokens(settings.values)
+    return settings.integer(name) if n is None else n
 
 
 def _longest(settings: Settings) -> int:
