@@ -1,7 +1,6 @@
 """Verbs about runs and their machine: doctor, finetune, run, explain, report, slurm-scripts."""
 
 import argparse
-from pathlib import Path
 
 from dynapipe_hpc.cli.verb import CONFIG, FORCE, SET, number, option, output, say, switch, verb
 from dynapipe_hpc.data.atomic_write import check_output
@@ -27,13 +26,6 @@ def doctor(arguments: argparse.Namespace) -> int:
         is_well = examine(case)
         case.close()
         return 0 if is_well else 2
-
-
-def _folder(name: str) -> Path:
-    # `Path("")` is the current folder.
-    if not name:
-        raise argparse.ArgumentTypeError("is empty; name a folder")
-    return Path(name)
 
 
 @verb(
@@ -81,12 +73,7 @@ def finetune(arguments: argparse.Namespace) -> int:
     "Trains according to CONFIG, with one MPI rank per shard, stage and replica.",
     CONFIG,
     SET,
-    option(
-        "-o --output FOLDER",
-        "run folder; a run with checkpoints resumes from the newest",
-        _folder,
-        required=True,
-    ),
+    output("FOLDER", "run folder; a run with checkpoints resumes from the newest", required=True),
 )
 def run(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.job.job import open_job

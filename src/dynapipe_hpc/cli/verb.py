@@ -94,7 +94,12 @@ BATCHES = number("--batches N", "global batches to plan (default 5)", 1, default
 
 
 def output(metavar: str, text: str, **settings: Any) -> Argument:
-    return option(f"-o --output {metavar}", text, **settings)
+    def parse(name: str) -> Path:
+        if not name:  # which `Path` takes for the current folder
+            raise argparse.ArgumentTypeError("is empty; name a folder")
+        return Path(name)
+
+    return option(f"-o --output {metavar}", text, parse, **settings)
 
 
 def say(text: str | Iterable[str]) -> None:
