@@ -259,6 +259,20 @@ void append(Shapes& all, const Shapes& more) {
     }
 }
 
+/// Costs of a large batch in both layouts; memory that is not used costs nothing.
+constexpr std::size_t kReserved = 1 << 18;
+
+/// Makes room for more costs in a table that never moves: whoever prices may keep a part of it.
+void grow(std::shared_ptr<std::vector<PassCosts>>& table, std::size_t size) {
+    if (size > table->capacity()) {
+        auto larger = std::make_shared<std::vector<PassCosts>>();
+        larger->reserve(std::max(size, 2 * table->capacity()));
+        larger->assign(table->begin(), table->end());
+        table = std::move(larger);
+    }
+    table->resize(size);
+}
+
 using Span = std::pair<std::int64_t, std::int64_t>;
 
 /// Windows of one layout, looked up in every mode.
@@ -282,34 +296,19 @@ class Lookup {
 
     [[nodiscard]] const std::vector<bool>& begins() const { return begins_; }
 
-    /// All windows of a mode.
-    [[nodiscard]] std::int64_t n_windows() const {
-        return std::accumulate(most_.begin(), most_.end(), std::int64_t{0});
-    }
-
     /// Adds shapes, costs and cells of a mode; returns begin and end of the cells of every row.
     std::vector<Span> add(std::size_t mode, PricedWindows& table) const {
-        std::vector<Span> spans;
-        auto begin = static_cast<std::int64_t>(table.cells.size());
-        for (const std::int64_t n : most_) {
-            spans.emplace_back(begin, begin);
-            begin += n;
+        std::vector<std::vector<std::int32_t>> rows(first_.size());
+        Numbers last(first_.size());
+        for (std::int64_t least = 0, most = kFirst; find_last(rows, least, most, last);
+             least = most, most *= 2) {
+            add_sizes(mode, least, last, table, rows);
         }
-        table.cells.resize(index(begin), -1);
-        Numbers most = most_;  // those that may fit
-        const std::int64_t largest = *std::max_element(most.begin(), most.end());
-        for (std::int64_t least = 0; least < largest; least = std::max(kFirst, 2 * least)) {
-            Numbers last(most.size());
-            std::transform(most.begin(), most.end(), last.begin(), [least](std::int64_t n) {
-                return std::min(n, std::max(kFirst, 2 * least));
-            });
-            add_sizes(mode, least, last, table, spans);
-            for (std::size_t row = 0; row < most.size(); ++row) {
-                const auto& [first_cell, end] = spans[row];
-                if (end > first_cell && table.cells[index(end - 1)] < 0) {
-                    most[row] = 0;
-                }
-            }
+        std::vector<Span> spans;
+        for (const std::vector<std::int32_t>& row : rows) {
+            const auto begin = static_cast<std::int64_t>(table.cells.size());
+            table.cells.insert(table.cells.end(), row.begin(), row.end());
+            spans.emplace_back(begin, static_cast<std::int64_t>(table.cells.size()));
         }
         return spans;
     }
@@ -318,22 +317,32 @@ class Lookup {
     /// Bundles of the largest windows that are looked up whether smaller ones fit or not.
     static constexpr std::int64_t kFirst = 8;
 
+    /// Finds the largest window of every row, of at most so many bundles, that is looked up next; 0
+    /// if the largest known does not fit. False if that holds for all.
+    bool find_last(const std::vector<std::vector<std::int32_t>>& rows, std::int64_t n_known,
+                   std::int64_t most, Numbers& last) const {
+        for (std::size_t row = 0; row < rows.size(); ++row) {
+            const bool goes_on = n_known < most_[row] && rows[row].size() == index(n_known) &&
+                                 (n_known == 0 || rows[row].back() >= 0);
+            last[row] = goes_on ? std::min(most, most_[row]) : 0;
+        }
+        return *std::max_element(last.begin(), last.end()) > 0;
+    }
+
     /// Adds the windows of more than `least` to last[r] bundles of every row.
     void add_sizes(std::size_t mode, std::int64_t least, const Numbers& last, PricedWindows& table,
-                   std::vector<Span>& spans) const {
+                   std::vector<std::vector<std::int32_t>>& rows) const {
         const WindowShapes windows = windows_.rows(first_, least, last);
         const std::size_t first_cost = table.shapes.size(), n_kinds = rooms_.size();
-        table.costs->resize((first_cost + windows.shapes.size()) * n_kinds);
+        grow(table.costs, (first_cost + windows.shapes.size()) * n_kinds);
         price_(layout_, mode, windows.shapes, {table.costs, first_cost * n_kinds});
         append(table.shapes, windows.shapes);
         auto cell = windows.cells.begin();
         for (std::size_t row = 0; row < last.size(); ++row) {
             for (std::int64_t size = least + 1; size <= last[row]; ++size) {
                 const std::size_t cost = first_cost + index(*cell++);
-                if (fits(table.costs->data() + cost * n_kinds)) {
-                    table.cells[index(spans[row].second)] = static_cast<std::int32_t>(cost);
-                }
-                ++spans[row].second;
+                const bool can_run = fits(table.costs->data() + cost * n_kinds);
+                rows[row].push_back(can_run ? static_cast<std::int32_t>(cost) : -1);
             }
         }
     }
@@ -365,7 +374,6 @@ PricedWindows price_windows(const OrderedSamples& samples, const std::vector<boo
                             const StageRoom& stages, std::size_t n_modes, const Price& price) {
     std::vector<std::unique_ptr<Windows>> windows;
     std::vector<Lookup> lookups;
-    std::int64_t n_windows = 0;
     for (const bool packed : is_packed) {
         if (packed) {
             windows.push_back(
@@ -375,12 +383,10 @@ PricedWindows price_windows(const OrderedSamples& samples, const std::vector<boo
                 std::make_unique<PaddedWindows>(samples, token_multiple, most_tokens));
         }
         lookups.emplace_back(*windows.back(), lookups.size(), stages, price);
-        n_windows += lookups.back().n_windows();
     }
     PricedWindows table;
     table.costs = std::make_shared<std::vector<PassCosts>>();
-    // It never moves: whoever prices may keep a part of it.
-    table.costs->reserve(index(n_windows) * n_modes * stages.n_kinds);
+    table.costs->reserve(kReserved);
     // A row of the table for the bundles that share one in every layout.
     std::vector<std::vector<std::size_t>> row_of_layouts(lookups.size());
     std::vector<std::size_t> rows(lookups.size(), 0);

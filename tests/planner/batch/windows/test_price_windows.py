@@ -179,6 +179,15 @@ def test_windows_keep_every_stage_busy() -> None:
     assert most_of(lengths, least=344) == [*range(32, 0, -1)]
 
 
+def test_windows_far_beyond_memory_take_none() -> None:
+    """All 450 million windows of a mode would take 58 GB."""
+    table = price_windows(
+        samples_of([8] * 30_000), linear_cost(token_bytes=2.0), room(100), [Layout.PACKED]
+    )
+    assert len(table.cells) <= 8 * 30_000
+    assert np.diff(table.spans).max() == 8
+
+
 def test_a_sample_that_does_not_fit_is_told_with_the_memory_that_it_needs_packed() -> None:
     with pytest.raises(DoesNotFitError, match="needs 117 bytes"):  # 156 if it is padded
         price_windows(samples_of([100]), LAYOUT_COST, room(100), [Layout.PACKED])
