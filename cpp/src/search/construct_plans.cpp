@@ -17,6 +17,8 @@ namespace dynapipe {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
+/// Numbers of windows that a stage can keep at once, per stage.
+constexpr std::array kInFlightPerStage = {1.0, 1.25};
 /// Limits on windows, as shares of the longest window of the best cut.
 constexpr std::array kLongestShares = {0.85, 0.7, 0.5};
 /// Memory price of windows that all run in one mode.
@@ -81,6 +83,11 @@ class Builder {
             throw std::invalid_argument("a sample alone needs more than the limit of a stage");
         }
         if (may_go_on()) {
+            for (const double per_stage : kInFlightPerStage) {
+                const auto n_stages = static_cast<double>(windows_.costs.n_stages);
+                const CutRule rule{.most_kept_share = 1 / (per_stage * n_stages)};
+                try_cut(cutter_.cut(rule, 2 * n_replicas_), rule);
+            }
             vary_best();
         }
         refine(max_to_refine);

@@ -32,8 +32,9 @@ struct ConstructedPlan {
 /// Samples are cut at several memory prices, and into windows of equally many samples. `spread`
 /// gives the windows to the replicas. Each replica begins and ends with a small micro-batch. In
 /// between, work rises to the longest micro-batch in the middle and falls again, so that neighbours
-/// are similar. Then windows of the best cut are limited in their work. Every plan is simulated; of
-/// very large plans fewer variants are tried. Of the plans that are kept the best is
+/// are similar. Then samples are cut into windows that keep at most 1/p or 1/(1.25 p) of the memory
+/// of each of p stages, and windows of the best cut are limited in their work. Every plan is
+/// simulated; of very large plans fewer variants are tried. Of the plans that are kept the best is
 /// refined first, see `PlanRefiner`, then others, up to a limit. Beside them stand a plan of each
 /// mode alone, and the exact split of `split_samples`, the method of the paper, into windows of
 /// which a stage can keep one per stage; `balance_work` shares them out.
