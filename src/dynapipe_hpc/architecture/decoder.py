@@ -17,7 +17,7 @@ VECTORS = "embedding.tokens.weight"
 
 
 class DecoderOnly(ModelShape, ABC):
-    """A decoder-only model: what all of them have in common."""
+    """Sizes and parts that all decoder-only models have in common."""
 
     @property
     def layer_counts(self) -> Mapping[str, int]:
@@ -248,8 +248,8 @@ class LlamaShape(DecoderShape):
             )
         if self.head_width % 2:
             raise ValueError(
-                f"head_size ({self.head_width}) must be even, as rotary positions turn pairs of "
-                "numbers; set it to an even number"
+                f"head_size ({self.head_width}) must be even, because rotary positions rotate "
+                "pairs of numbers; set it to an even number"
             )
         if self.n_heads % (n_kv_heads := self.layer_settings.n_kv_heads):
             raise ValueError(

@@ -91,7 +91,7 @@ class ModelShape(ConfigTable, ABC):
     def tied(self) -> Mapping[str, tuple[str, ...]]:
         """Kinds of parts that use each tied weight, by its name; several stages may hold a copy.
 
-        The first block of the first kind is the weight.
+        The weight itself is the first block of the first of these kinds.
         """
 
     @property

@@ -114,7 +114,7 @@ class YarnScaling(ConfigTable):
 
 
 def mean_scale(factor: float, weight: float = 1.0) -> float:
-    """Factor by which YaRN makes queries and keys longer, if positions are divided by `factor`."""
+    """Factor by which YaRN multiplies queries and keys, if positions are divided by `factor`."""
     return 0.1 * weight * math.log(factor) + 1.0
 
 

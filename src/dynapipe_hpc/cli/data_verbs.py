@@ -239,7 +239,9 @@ def inspect(arguments: argparse.Namespace) -> int:
     ),
     switch("--chat", "make conversations (lists of messages) instead"),
     switch("--preferences", "make conversations with a right and a wrong last answer instead"),
-    option("--model FOLDER", "also write a small random model to fine-tune on OUT.jsonl"),
+    option(
+        "--model FOLDER", "also write a small Llama of random weights to fine-tune on OUT.jsonl"
+    ),
     FORCE,
 )
 def demo_corpus(arguments: argparse.Namespace) -> int:

@@ -59,11 +59,11 @@ class DataConfig(ConfigTable):
         dataset: Path of the HDF5 dataset that `dynapipe-hpc preprocess` wrote; None for a mixture.
         mixture: Datasets to draw samples from, where there are several: [[data.mixture]] tables.
         lengths: Drawn lengths of samples, in place of a dataset, for simulations.
-        mixture_cap: Most samples that a dataset counts as having, where rates follow from sizes;
-            None for no limit.
-        mixture_temperature: Temperature of rates that follow from sizes, by default 1: rates are
-            proportional to size ** (1 / temperature), nearly equal if the temperature is high.
-        max_tokens: Longest sample, input and target together; see long_samples.
+        mixture_cap: Where rates follow from sizes, a larger dataset counts as having this number of
+            samples; None for no limit.
+        mixture_temperature: Temperature of rates that follow from sizes (default 1). Rates are
+            proportional to size ** (1 / temperature): nearly equal if the temperature is high.
+        max_tokens: Maximum length of a sample, input and target together; see long_samples.
         long_samples: Treatment of samples longer than max_tokens. cut_input: a conversation loses
             its first turns until the rest fits (and the start of its last question, if that is too
             long), a preference pair the start of its prompt, any other sample the end of its input.
@@ -75,7 +75,8 @@ class DataConfig(ConfigTable):
             marks, such as every assistant turn of a conversation; if it marks none in a sample, the
             target. targets: the target, which in a conversation begins with the last assistant
             turn. all: input and target. A t5 predicts only targets.
-        tokens_per_batch: Most tokens in one global batch, after cutting and without padding.
+        tokens_per_batch: Maximum number of tokens in one global batch, after cutting and without
+            padding.
         seed: Seed of the order in which an epoch visits the samples.
         check_tokenizer: Whether datasets must have been made with the tokenizer of the model that
             model.init_from names.

@@ -35,8 +35,7 @@ def attention(
     (rows, key heads, source tokens, head size); every key head serves equally many adjacent heads
     (grouped queries). `bias`: Numbers added to scores, shape (rows or 1, heads or 1, tokens or 1,
     source tokens); minus infinity where nothing may be seen. `is_causal`: Whether a position sees
-    only itself and earlier positions. `scale`: Factor of scores; None for one over the root of the
-    head size.
+    only itself and earlier positions. `scale`: Factor of scores; None means 1 / sqrt(head size).
     """
     n_heads = query.shape[1] // key.shape[1]
     if n_heads > 1 and not _takes_groups(query, key, bias, is_causal=is_causal):

@@ -323,8 +323,8 @@ def _pairs(microbatch: MicroBatch, tokens: IterationTokens) -> PreferencePairs |
         if branch != Branch(prompt_end + sample.target_tokens, sample.input_tokens):
             raise ValueError(
                 f"sample {sample.sample_id} has {sample.describe()}, but its rejected answer "
-                f"begins at {branch.begin}, after a prompt of {branch.prompt_tokens} tokens, in a "
-                f"packed row from {begin} on; the plan was made for other samples"
+                f"begins at {branch.begin}, after a prompt of {branch.prompt_tokens} tokens; the "
+                f"sample begins at {begin} in its packed row; the plan was made for other samples"
             )
         answers[0, prompt_end : branch.begin] = 2 * k
         answers[0, branch.begin : end] = 2 * k + 1

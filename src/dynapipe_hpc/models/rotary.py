@@ -41,7 +41,7 @@ class Angles(NamedTuple):
         return cls((angles.cos() * factor).to(dtype), (angles.sin() * factor).to(dtype))
 
     def turn(self, vectors: Tensor) -> Tensor:
-        """Vectors of shape (rows, tokens, heads, head size), turned; of the same shape."""
+        """Rotates vectors; arguments and result have shape (rows, tokens, heads, head size)."""
         turned: Tensor = _Turn.apply(vectors, *self)  # type: ignore[no-untyped-call]
         return turned
 

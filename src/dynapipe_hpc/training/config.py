@@ -55,8 +55,8 @@ class TrainingConfig(ConfigTable):
             iterations follows.
         tokens: Number of tokens that training visits, from which the number of iterations
             follows.
-        objective: Loss that is trained: "cross_entropy" of tokens; or, of preference pairs, "dpo"
-            or "ipo" (direct preference optimization), relative to the model before training.
+        objective: Loss to minimize: "cross_entropy" for tokens; "dpo" or "ipo" (direct preference
+            optimization) for preference pairs, relative to the model before training.
         preferences: Settings of the losses of preference pairs.
         seed: Seed of the initial weights and of dropout.
         init_optimizer: Whether a run that begins with the weights of a checkpoint

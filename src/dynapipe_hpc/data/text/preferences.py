@@ -37,7 +37,7 @@ _LIKE_PROMPTS = ("question", "query", "input")
 def with_usual_names(record: Mapping[str, Any]) -> Mapping[str, Any]:
     """A pair in the format of OpenAI, HelpSteer, NeMo, UltraFeedback or StackExchange, as in TRL.
 
-    Of rated or ranked answers the best and the worst make the pair.
+    If answers are rated or ranked, the best and the worst make the pair.
     """
     if not record.keys().isdisjoint((PROMPT, *ANSWERS)):
         return record

@@ -269,7 +269,7 @@ def open_pool(recipe: Recipe, n_workers: int) -> Iterator[TokenizePool]:
         except OSError as error:
             raise RunError(
                 f"worker processes cannot be started: {error.strerror or error}; set TMPDIR to a "
-                "folder with a short name that can be written, or use none: --workers 1"
+                "folder with a short name that can be written, or use no workers: --workers 1"
             ) from error
         yield tokenize
     finally:

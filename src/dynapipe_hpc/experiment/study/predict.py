@@ -176,7 +176,7 @@ def _plan(
 ) -> Planned:
     """Plans one iteration as a run does, up to the encoded bytes of all plans.
 
-    In place of a planner, there may be the reason why there is none.
+    `planner` may also be a string: the reason why there is no planner.
     """
     reason = planner if isinstance(planner, str) else ""
     choice: Choice | None = None

@@ -240,7 +240,7 @@ class ShardedLinear(nn.Module):
         return [each.lora_a for each in self.adapters.values() if isinstance(each, Adapter)]
 
     def added(self, lows: Sequence[Tensor]) -> Tensor | None:
-        """Sum of what adapters add to outputs, from each A times the inputs; None without any."""
+        """Sum that adapters add to the outputs, from each A times the inputs; None without any."""
         if not lows:
             return None
         pairs = zip(self.adapters.items(), lows, strict=True)

@@ -19,8 +19,8 @@ class RowCountConfig(ConfigTable):
     Attributes:
         rule: Name of the rule.
         rows_per_microbatch: Rows of a micro-batch, fewer where some replica would get no
-            micro-batch; "tuned" for the number whose plan is predicted to be fastest, for each
-            batch.
+            micro-batch; "tuned" chooses, for each batch, the number whose plan is predicted to be
+            fastest.
     """
 
     rule: str
@@ -37,9 +37,10 @@ class TokenCountConfig(ConfigTable):
 
     Attributes:
         rule: Name of the rule.
-        tokens_per_microbatch: Most tokens of a micro-batch, padding included; a longer sample has
-            a micro-batch of its own. For packed_balanced, this limits only the mean of all
-            micro-batches. "tuned" for the number whose plan is predicted to be fastest, per batch.
+        tokens_per_microbatch: Maximum number of tokens of a micro-batch, padding included; a longer
+            sample has a micro-batch of its own. For packed_balanced, this limits only the mean of
+            all micro-batches. "tuned" chooses, for each batch, the number whose plan is predicted
+            to be fastest.
     """
 
     rule: str
@@ -56,7 +57,8 @@ class DensePackingConfig(RowCountConfig):
 
     Attributes:
         row_tokens: Length of rows, at most data.max_tokens. If an iteration has a longer sample,
-            its rows are as long as that sample; 0 for always as long as the longest sample.
+            the rows of that iteration are as long as that sample. With 0, rows are always as long
+            as the longest sample.
         target_tokens: Length of a t5's rows of targets, like row_tokens.
     """
 

@@ -52,11 +52,10 @@ def bundles(
 ) -> IntArray:
     """Beginnings of bundles of neighbouring samples, and the end of the last bundle.
 
-    A bundle has 1, 2, 4, ... samples: the most whose tokens together exceed neither a small
-    fraction of a replica's tokens nor the larger of two numbers: half of the longest sample's
-    tokens and a 384th of all tokens.
-    Tokens include padding unless all samples are packed. So a bundle takes little memory and little
-    time, and every replica has many.
+    A bundle has 1, 2, 4, ... samples, as many as two limits on their tokens together allow: a small
+    fraction of a replica's tokens; and half of the longest sample's tokens or a 384th of all
+    tokens, whichever is larger. Tokens include padding unless all samples are packed. So a bundle
+    takes little memory and little time, and every replica has many.
 
     `lengths`: Row lengths of the samples in their order. Returns indices of samples, ascending from
     0 to the number of samples, shape (n_bundles + 1,).

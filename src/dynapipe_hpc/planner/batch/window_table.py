@@ -24,7 +24,7 @@ Cells = npt.NDArray[np.int32]
 class SliceCells(NamedTuple):
     """Slices of the samples that are sliced.
 
-    `first`: First slice of each micro-batch of the costs; the micro-batch itself if not sliced.
+    `first`: Index in the costs of every micro-batch's first slice; its own index if not sliced.
     """
 
     first: Cells

@@ -352,7 +352,7 @@ class CostModel:
         return self if self.bound is None else replace(self, price=self.bound, bound=None)
 
     def of_layout(self, layout: Layout) -> "CostModel":
-        """The costs of rows whose samples lie in a layout."""
+        """The costs of rows in the given layout."""
         known = layout if layout in self.layouts else Layout.PADDED
         return self if known is self.layout else replace(self, layout=known)
 

@@ -157,7 +157,7 @@ LONGEST = 2**24
 
 
 def sizes_of(settings: Settings, names: Mapping[str, str]) -> dict[str, int]:
-    """Sizes by our names, from settings or their class, which have them by Hugging Face names."""
+    """Sizes by our names, from settings, or defaults of their class, with Hugging Face names."""
     complete = settings.completed(*names.values())
     return {ours: complete.integer(theirs) for ours, theirs in names.items()}
 
