@@ -150,7 +150,7 @@ class GptShape(DecoderShape):
 
     Attributes:
         family: Kind of model.
-        max_tokens: Longest row in tokens, and size of the table of positions.
+        max_tokens: Maximum length of a row in tokens, and size of the table of positions.
         dropout: Dropout probability in training, after the embeddings and after the projections
             back to the residual stream. Attention weights have no dropout.
     """
@@ -199,7 +199,7 @@ class LlamaShape(DecoderShape):
     Attributes:
         family: Kind of model.
         n_kv_heads: Number of heads of keys and values, each shared by equally many query heads
-            (grouped queries); None for n_heads.
+            (grouped queries); None means n_heads.
         rope_theta: Base of the angles of rotary positions.
         rope_scaling: Scaling of rotary positions; None without scaling.
         qkv_bias: Whether the projections to queries, keys and values have biases, as in Qwen2.

@@ -120,7 +120,7 @@ def _files(arguments: argparse.Namespace) -> "Experiment":
 
 _PROFILE = option(
     "--profile TABLE",
-    "cost table to use instead of the one in CONFIG (HDF5, or CSV as the paper's authors use)",
+    "cost table to use instead of the one in CONFIG (HDF5, or CSV of DynaPipe's authors)",
 )
 
 
@@ -147,7 +147,7 @@ def plan(arguments: argparse.Namespace) -> int:
         raise InputError("--lengths and --json belong together; give both or neither")
     if arguments.lengths is not None and any(one):
         raise InputError(
-            "--explain, --iteration, --show and --svg do not go with --lengths; leave one out"
+            "--explain, --iteration, --show and --svg cannot be used with --lengths; leave one out"
         )
     inputs = [arguments.config, *filter(None, [arguments.lengths])]
     for path in filter(None, (arguments.json, arguments.svg)):

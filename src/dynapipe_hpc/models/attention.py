@@ -59,9 +59,9 @@ def causal_attention(
     """Attention of every position to itself and to earlier positions, see `attention`.
 
     `documents`: Documents of a packed row, which attend to themselves only; None for attention over
-    complete rows. `window`: Largest number of keys that a query sees, itself included; None for
+    complete rows. `window`: Largest number of keys that a query sees, itself included; None means
     all. Where no kernel knows windows, a mask applies them. `attend`: Attention of rows, called as
-    `attention`; None for `attention`, and for kernels that know documents.
+    `attention`; None means `attention`, or kernels that know documents.
     """
     longest = query.shape[2] if documents is None else documents.longest
     if window is not None and window >= longest:

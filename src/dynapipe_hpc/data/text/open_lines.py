@@ -79,7 +79,7 @@ def _lines_of(path: Path, file: Any) -> Iterator[Iterator[bytes]]:
 
 
 def _bounded_lines(file: io.BufferedReader) -> Iterator[bytes]:
-    """Lines, of which those that are too long for memory lose their end."""
+    """Lines; those that are too long for memory lose their end."""
     while line := file.readline(MAX_LINE_BYTES + 1):
         rest = line
         while len(line) > MAX_LINE_BYTES and rest and not rest.endswith(b"\n"):

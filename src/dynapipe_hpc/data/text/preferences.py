@@ -178,8 +178,8 @@ def _check_fields(record: Mapping[str, Any]) -> None:
     for name in (PROMPT, *ANSWERS):
         if _holds_messages(record.get(name)):
             raise InputError(
-                f"field '{name}' is a string that holds messages, not these messages; write them "
-                "as a list, such as json.loads makes of JSON"
+                f"field '{name}' is a string that holds messages, not a list of messages; write "
+                "a list, such as json.loads makes of JSON"
             )
 
 

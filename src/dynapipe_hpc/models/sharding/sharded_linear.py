@@ -225,7 +225,7 @@ class ShardedLinear(nn.Module):
         self._block_sizes: Mapping[str, int] = {}
 
     def adapt(self, blocks: Sequence[str], lora: Lora) -> None:
-        """Adds uninitialized adapters to blocks of outputs, by name; one name is for all."""
+        """Adds uninitialized adapters to blocks of outputs, by name; one name stands for all."""
         (n_outputs, n_inputs), split = self.weight.shape, self.splits["weight"]
         if len(blocks) > 1:
             split = replace(split, n_blocks=1)

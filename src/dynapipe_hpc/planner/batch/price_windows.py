@@ -95,9 +95,9 @@ def _begins(sizes: Sequence[int]) -> Iterator[int]:
 
 PADDED_ONLY = (Layout.PADDED,)
 SMALL_WINDOW_TOKENS = 8192
-"""Windows of up to so many tokens are always looked up. Larger ones of several bundles have at most
-the tokens that a replica has per stage, or those of two longest samples: others leave stages idle,
-unless they take hardly any time."""
+"""Windows of at most this number of tokens are always looked up. Larger ones of several bundles
+have at most the tokens that a replica has per stage, or those of two longest samples: others leave
+stages idle, unless they take hardly any time."""
 
 
 def price_windows(

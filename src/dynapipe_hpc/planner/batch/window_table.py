@@ -44,7 +44,7 @@ class WindowTable:
     a large batch bundles take the place of samples. Samples whose windows are all alike in all
     modes, such as those of one length in a sorted list if rows are padded, share a row of the
     table. In every mode, a row has as many cells as its largest window has samples: rows of short
-    samples are long, most other rows short. Windows of the same shape share their costs.
+    samples are long, most other rows are short. Windows of the same shape share their costs.
 
     `begin`: Beginnings of bundles in `samples`, ascending, and the end of the last bundle; in small
     batches each bundle has one sample. `cells`: Indices into `costs` of windows of 1, 2, ...

@@ -55,8 +55,8 @@ class AnalyticConfig(AnalyticTable):
 
     Attributes:
         element_bytes: Size of one number of an activation or weight.
-        state_factor: Bytes of weights, gradients and optimizer state per byte of weights; None for
-            the bytes of AdamW.
+        state_factor: Bytes of weights, gradients and optimizer state per byte of weights; None
+            means those of AdamW.
     """
 
     element_bytes: int = Field(default=4, ge=1, le=16)

@@ -153,7 +153,7 @@ def same(name: str, shape: tuple[int, ...], source: str) -> TensorMap:
 
 Values = dict[str, Any]  # of a JSON object, or of the [model] table
 LONGEST = 2**24
-"""Most tokens of a row that the [model] table allows."""
+"""Maximum length of a row that the [model] table allows, in tokens."""
 
 
 def sizes_of(settings: Settings, names: Mapping[str, str]) -> dict[str, int]:

@@ -20,7 +20,7 @@ from dynapipe_hpc.training.huggingface.tensors import ModelTensors, SafetensorsE
 
 WEIGHT, ADAPTER = "weight/", ".adapters."
 ROWS_BYTES = 1 << 24
-"""Most bytes, in float32, of rows of a large tensor in memory at once; they stay on the heap."""
+"""Maximum size, in float32, of rows of a large tensor in memory at once; they stay on the heap."""
 
 
 @dataclass(frozen=True, slots=True)
