@@ -134,8 +134,8 @@ class MixtureBatches(Batches):
     """Global batches of a mixture: a block is a stretch of draws, up to the end of a batch.
 
     Every dataset is visited epoch by epoch (`Visits`). No batch holds a sample twice: a batch ends
-    before the first sample that it already has. That can only happen to batches that take more
-    than a quarter of one of the datasets.
+    before the first sample that it already has. Only batches that take more than a quarter of a
+    dataset can meet one.
 
     If all datasets have a limit of epochs, the batches end, too. A last batch with room left is
     dropped, unless it is the only one.

@@ -292,7 +292,7 @@ def _by_workers(
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Blocks signals: after one, a process not yet registered would be waited for forever.
+    """Blocks signals: if one came before a process is registered, the exit would wait forever.
 
     Processes that start in the block keep them blocked. Ctrl-C reaches every process of the
     terminal, but only the first one handles it and ends the others.

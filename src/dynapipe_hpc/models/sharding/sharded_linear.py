@@ -1,9 +1,9 @@
 """Linear maps and embeddings that are cut over shards, adapters of the maps, and what lies between.
 
 A pair of maps needs one sum over shards per direction, and adds it to the residual stream. Each
-shard of a stage holds all of the stream, or its own tokens (sequence parallelism): then norms and
-additions run on each shard for its own tokens, tokens are gathered before maps that divide outputs,
-and sums over shards leave each shard its own tokens.
+shard of a stage holds all of the stream, or its own tokens (sequence parallelism). With the latter,
+norms and additions run on each shard for its own tokens, tokens are gathered before maps that
+divide outputs, and sums over shards leave each shard its own tokens.
 
 Source: Shoeybi et al., "Megatron-LM", arXiv:1909.08053, section 3; Korthikanti et al., "Reducing
 Activation Recomputation in Large Transformer Models", arXiv:2205.05198, section 4.2.
