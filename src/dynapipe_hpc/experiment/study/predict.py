@@ -221,7 +221,7 @@ def tokens_per_s(records: Sequence[PlannedIteration]) -> float | None:
 
 
 def real_shares(records: Sequence[PlannedIteration]) -> tuple[float, float | None]:
-    """Real shares of the computed tokens: encoder and decoder; or of all tokens, and None."""
+    """Shares of computed tokens that are real, in encoder and decoder; else in all, and None."""
     inputs, targets, rows, target_rows = (
         sum(getattr(record, name) for record in records)
         for name in ("input_tokens", "target_tokens", "row_tokens", "target_row_tokens")

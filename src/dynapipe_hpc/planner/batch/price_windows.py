@@ -1,4 +1,4 @@
-"""Look-up of the costs of every window of neighbouring samples."""
+"""Looks up what every window of neighbouring samples costs."""
 
 from collections.abc import Collection, Iterator, Sequence
 from functools import partial

@@ -1,4 +1,4 @@
-"""Table of the costs of windows of neighbouring samples."""
+"""Table of costs by window; a window holds neighbouring samples."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -96,7 +96,7 @@ class WindowTable:
         return np.where(place < end, self.cells[np.minimum(place, len(self.cells) - 1)], -1)
 
     def microbatches(self, first: int, size: int, mode: int) -> Sequence[MicroBatch]:
-        """The micro-batch of a window, see `microbatch`; or the slices of a sample, in order."""
+        """The micro-batch of a window (see `microbatch`), or the slices of a sliced sample."""
         cut = self.sliced.cuts.get((first, mode))
         if cut is None:
             return (self.microbatch(first, size, mode),)

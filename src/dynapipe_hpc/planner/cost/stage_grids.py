@@ -263,7 +263,7 @@ def tokens_of_points(axes: Axes) -> IntArray:
 
 
 def most_tokens(axes: Axes, points: FloatArray) -> FloatArray:
-    """Tokens of the largest feasible point of every kind of stage, shape (n_kinds,).
+    """Tokens of the largest feasible point, by kind of stage, shape (n_kinds,).
 
     `axes`: Numbers of rows, tokens per row and target tokens, each ascending. `points`: Costs,
     infinite where infeasible, shape (n_rows, n_lengths, n_target_lengths, n_kinds, len(Cost)).
