@@ -55,7 +55,7 @@ REFUSED: list[tuple[tuple[str, ...], str]] = [
     ((*PLAN, "--iteration", "1000000000000"), "--iteration 1000000000000: "),
     ((*PLAN, "--lengths", "lengths.json"), "give both or neither"),
     ((*PLAN, "--json", "out.json"), "give both or neither"),
-    ((*PLAN_LENGTHS, "--explain"), "do not go with --lengths"),
+    ((*PLAN_LENGTHS, "--explain"), "cannot be used with --lengths"),
     ((*PLAN, "--svg", "no/folder/plan.svg"), "its folder 'no/folder' does not exist"),
     ((*PLAN_LENGTHS[:-1], "lengths.json"), "lengths.json: is both an input and the output"),
     ((*PLAN_LENGTHS[:-1], "in.jsonl"), "in.jsonl: already exists"),

@@ -64,7 +64,7 @@ VALUES: dict[str, str] = {
     "model.tied_head=maybe": "should be a valid boolean",
     "model.n_kv_heads=2": "unknown key 'model.n_kv_heads' of family 'gpt'",
     "model={family='t5', head_size=4, tied_head=false, scale_decoder_outputs=true}": (
-        "scale_decoder_outputs is true, but tied_head false.*out"
+        "scale_decoder_outputs is true, but tied_head is false.*out"
     ),
     "model={family='t5', head_size=4, max_distance=16}": "must be more than half of n_buckets",
     "model.lora={targets=['q_proj']}": "names 'q_proj', but the linear layers .* are query_",

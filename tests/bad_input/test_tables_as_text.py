@@ -74,7 +74,7 @@ LENGTHS: dict[str, tuple[Change, str]] = {
     "too long for the model": (be('{"batches": [[65]]}'), "batch 0: sample 0 .*model.max_tokens"),
     "targets of fewer samples": (
         be('{"batches": [[8, 8]], "dec_batches": [[8]]}'),
-        "batches have .2. inputs, but dec_batches .1. targets",
+        "batches has .2. inputs, but dec_batches has .1. targets",
     ),
 }
 

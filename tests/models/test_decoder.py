@@ -178,7 +178,7 @@ def test_angles_of_16_bits_are_computed_in_32() -> None:
 
 def test_samples_of_other_lengths_than_the_plan_says_are_refused() -> None:
     microbatch = replace(packed(SAMPLES), offsets=(0, 13, 15, 34, 47, 52))
-    message = "sample 2 has 1 tokens, but offsets 13 and 15 of a packed row around it"
+    message = "sample 2 has 1 tokens, but lies from 13 to 15 in a packed row"
     with pytest.raises(ValueError, match=message):
         stages(1)[0].collate(microbatch, TOKENS)
 

@@ -153,11 +153,11 @@ def test_a_build_without_the_kernel_is_named(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("device", "dtype", "head_size", "reason"),
     [
-        ("cpu", torch.bfloat16, 64, "it needs a GPU, and the device is cpu"),
+        ("cpu", torch.bfloat16, 64, "it needs a GPU, but the device is cpu"),
         ("cuda", torch.float32, 64, "it needs 16-bit activations, not float32: set training.dtype"),
-        ("cuda", torch.bfloat16, 20, "multiple of 8 and at most 256, and the model's is 20"),
-        ("cuda", torch.float16, 264, "multiple of 8 and at most 256, and the model's is 264"),
-        ("cuda", torch.float16, 64, "it needs compute capability 8.0, and the GPU has 7.5"),
+        ("cuda", torch.bfloat16, 20, "multiple of 8 and at most 256, but the model's is 20"),
+        ("cuda", torch.float16, 264, "multiple of 8 and at most 256, but the model's is 264"),
+        ("cuda", torch.float16, 64, "it needs compute capability 8.0, but the GPU has 7.5"),
     ],
 )
 def test_what_it_cannot_run_is_named(

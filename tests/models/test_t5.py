@@ -122,11 +122,11 @@ def test_weights_start_as_large_as_their_place_asks_for() -> None:
     [
         (
             {"offsets": (0, 9, 10, 16, 156, 158)},
-            "sample 3 has 5 input tokens, but offsets 10 and 16 of a packed row around it",
+            "sample 3 has 5 input tokens, but lies from 10 to 16 in a packed row",
         ),
         (
             {"target_offsets": (0, 3, 5, 23, 26, 29)},
-            "sample 1 has 4 target tokens, but offsets 0 and 3 of a packed row around it",
+            "sample 1 has 4 target tokens, but lies from 0 to 3 in a packed row",
         ),
     ],
 )

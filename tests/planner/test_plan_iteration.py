@@ -74,7 +74,7 @@ def test_pairs_of_a_t5_have_rows_on_both_sides() -> None:
     [
         ([], GPT, "lengths is empty"),
         ([5, 0], GPT, r"lengths\[1\] is 0; a sample needs at least one token"),
-        ([5, (3, 0)], GPT, r"lengths\[1\] is \(3, 0\); .* a pair one target token"),
+        ([5, (3, 0)], GPT, r"lengths\[1\] is \(3, 0\); .* a pair needs at least one target token"),
         ([5, (-1, 2)], GPT, r"lengths\[1\] is \(-1, 2\)"),
         ([5, 3], T5, r"lengths\[0\] is 5; an encoder-decoder model needs pairs"),
         ([5, 513], GPT, "sample 1 .512 input .* model.max_tokens is 512; raise it"),

@@ -22,7 +22,7 @@ from dynapipe_hpc.architecture.part import (
 from dynapipe_hpc.data.microbatch import Recompute
 
 LOGITS_AT_ONCE = 1 << 25
-"""Most logits in memory at once, for any number of tokens and any vocabulary."""
+"""Maximum number of logits in memory at once, for any number of tokens and any vocabulary."""
 ATTENTION_IN = (Recompute.SELECTIVE, Recompute.FULL)  # modes in which backward recomputes attention
 
 
@@ -33,8 +33,8 @@ class Maps(NamedTuple):
         n_outputs: Width of the outputs of each map, by its name in `Lora.targets`.
         kept: Numbers kept only for the gradients of the maps' weights: the input, unless something
             else needs it, too.
-        widest: Width of the outputs of the largest weight, which may join several maps; None for
-            the width of the widest map.
+        widest: Width of the outputs of the largest weight, which may join several maps; None means
+            that of the widest map.
         of_source: Whether the maps' input has the tokens of the other side.
         is_deferrable: Whether gradients of the maps' weights may be left to W.
     """

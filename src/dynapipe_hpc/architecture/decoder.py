@@ -17,7 +17,7 @@ VECTORS = "embedding.tokens.weight"
 
 
 class DecoderOnly(ModelShape, ABC):
-    """A decoder-only model: what all of them have in common."""
+    """Sizes and parts that all decoder-only models have in common."""
 
     @property
     def layer_counts(self) -> Mapping[str, int]:
@@ -150,7 +150,7 @@ class GptShape(DecoderShape):
 
     Attributes:
         family: Kind of model.
-        max_tokens: Longest row in tokens, and size of the table of positions.
+        max_tokens: Maximum length of a row in tokens, and size of the table of positions.
         dropout: Dropout probability in training, after the embeddings and after the projections
             back to the residual stream. Attention weights have no dropout.
     """
@@ -199,7 +199,7 @@ class LlamaShape(DecoderShape):
     Attributes:
         family: Kind of model.
         n_kv_heads: Number of heads of keys and values, each shared by equally many query heads
-            (grouped queries); None for n_heads.
+            (grouped queries); None means n_heads.
         rope_theta: Base of the angles of rotary positions.
         rope_scaling: Scaling of rotary positions; None without scaling.
         qkv_bias: Whether the projections to queries, keys and values have biases, as in Qwen2.
@@ -248,8 +248,8 @@ class LlamaShape(DecoderShape):
             )
         if self.head_width % 2:
             raise ValueError(
-                f"head_size ({self.head_width}) must be even, as rotary positions turn pairs of "
-                "numbers; set it to an even number"
+                f"head_size ({self.head_width}) must be even, because rotary positions rotate "
+                "pairs of numbers; set it to an even number"
             )
         if self.n_heads % (n_kv_heads := self.layer_settings.n_kv_heads):
             raise ValueError(

@@ -18,7 +18,7 @@ class Lora(ConfigTable):
     Attributes:
         rank: Number of rows of A, and of columns of B.
         alpha: Numerator of alpha / rank, the factor of what adapters add.
-        targets: Linear layers that have adapters, by the names in docs/lora.md; None for all
+        targets: Linear layers that have adapters, by the names in docs/lora.md; None means all
             linear layers of attention and feed-forward.
 
     Source:

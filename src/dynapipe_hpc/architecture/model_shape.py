@@ -25,10 +25,10 @@ class ModelShape(ConfigTable, ABC):
         n_layers: Number of transformer layers; in an encoder-decoder, of encoder layers only.
         hidden_size: Width of the residual stream.
         n_heads: Number of attention heads.
-        head_size: Width of one head; None for hidden_size / n_heads.
+        head_size: Width of one head; None means hidden_size / n_heads.
         ffn_size: Inner width of the feed-forward block.
         vocab_size: Number of token ids.
-        max_tokens: Longest row in tokens.
+        max_tokens: Maximum length of a row in tokens.
         norm_epsilon: Number that norms add to a variance or mean square.
         tied_head: Whether the output head shares the embedding's weights, as in GPT-2 and T5 1.0.
         lora: Adapters that are trained in place of the weights; None to train the weights.
@@ -91,7 +91,7 @@ class ModelShape(ConfigTable, ABC):
     def tied(self) -> Mapping[str, tuple[str, ...]]:
         """Kinds of parts that use each tied weight, by its name; several stages may hold a copy.
 
-        The first block of the first kind is the weight.
+        The weight itself is the first block of the first of these kinds.
         """
 
     @property

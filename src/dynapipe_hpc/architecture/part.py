@@ -78,7 +78,7 @@ LAYER, EMBEDDING, HEAD = "layer", "embedding", "head"
 BACKWARD_WORK = 2  # gradients of inputs and of weights: two products where forward has one
 FLOAT32_BYTES = 4
 MASKED_AT_ONCE = 1 << 23
-"""Most numbers for which dropout makes a mask at once, however many numbers it is applied to."""
+"""Maximum count of numbers that dropout masks at once, however large the tensor."""
 MASK_BYTES = 8  # per number, while a mask is made: a hash, and a shift of it
 MAX_MASK_BYTES = MASK_BYTES * MASKED_AT_ONCE
 
@@ -181,8 +181,8 @@ class Part:
         transient_most: Limit of each of these two kinds of transient numbers.
         masked: Largest count of numbers that one dropout masks. Up to `MASKED_AT_ONCE` of them have
             a mask at a time; masks are not kept.
-        gradient_term: Size in numbers of the gradient of a shared part that each layer which shares
-            it computes; it exists while the layer's backward pass runs.
+        gradient_term: Size in numbers of the gradient that a layer computes for a shared part; it
+            exists while the layer's backward pass runs.
         gradient_sum: Size in numbers of the sum of these gradients, which is held from the first
             layer's backward pass to the last layer's.
         window: Number of tokens that attention with a window sees at most, including the token

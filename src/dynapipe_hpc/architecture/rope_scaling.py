@@ -1,8 +1,8 @@
 """Scaling of rotary positions, by which a model reads longer rows than it was first trained on.
 
 The scalings in the settings of `transformers` decoders are read here, too. Two types, "longrope"
-and "dynamic", turn a sample by other angles if a longer one shares its micro-batch. In rows of up
-to a certain length they do not, and no model has longer rows here.
+and "dynamic", change a sample's angles if a longer one shares its micro-batch. In rows of up to a
+certain length they do not, and no model has longer rows here.
 """
 
 import math
@@ -34,15 +34,15 @@ class LinearScaling(ConfigTable):
 class Llama3Scaling(ConfigTable):
     """The [model.rope_scaling] table of kind "llama3": positions of slow pairs are divided.
 
-    A pair is two numbers of a head that rotary positions turn together. Between slow and fast
+    A pair is two numbers of a head that rotary positions rotate together. Between slow and fast
     pairs, the division changes gradually.
 
     Attributes:
         kind: Kind of scaling.
         factor: Divisor of the positions of slow pairs.
-        low_freq_factor: A pair of rotary dimensions that turns at most this often in
+        low_freq_factor: A pair of rotary dimensions that rotates at most this often in
             `original_max_tokens` positions is slow.
-        high_freq_factor: A pair of rotary dimensions that turns at least this often in
+        high_freq_factor: A pair of rotary dimensions that rotates at least this often in
             `original_max_tokens` positions is fast: its positions are not divided.
         original_max_tokens: Longest row for which the model was trained before the scaling.
 
@@ -70,19 +70,19 @@ class Llama3Scaling(ConfigTable):
 class YarnScaling(ConfigTable):
     """The [model.rope_scaling] table of kind "yarn": positions of slow pairs are divided.
 
-    A pair is two numbers of a head that rotary positions turn together. Between slow and fast
+    A pair is two numbers of a head that rotary positions rotate together. Between slow and fast
     pairs, the division changes gradually.
 
     Attributes:
         kind: Kind of scaling.
         factor: Divisor of the positions of slow pairs.
-        beta_fast: A pair of rotary dimensions that turns at least this often in
+        beta_fast: A pair of rotary dimensions that rotates at least this often in
             `original_max_tokens` positions is fast: its positions are not divided.
-        beta_slow: A pair of rotary dimensions that turns at most this often in
+        beta_slow: A pair of rotary dimensions that rotates at most this often in
             `original_max_tokens` positions is slow.
         original_max_tokens: Longest row for which the model was trained before the scaling.
-        attention_factor: Factor by which rotated queries and keys are multiplied; None for
-            0.1 ln(factor) + 1.
+        attention_factor: Factor by which rotated queries and keys are multiplied; None means 0.1
+            ln(factor) + 1.
         truncate: Whether the limits between fast and slow pairs are rounded outwards to integer
             indices of pairs.
 
@@ -114,7 +114,7 @@ class YarnScaling(ConfigTable):
 
 
 def mean_scale(factor: float, weight: float = 1.0) -> float:
-    """Factor by which YaRN makes queries and keys longer, if positions are divided by `factor`."""
+    """Factor by which YaRN multiplies queries and keys, if positions are divided by `factor`."""
     return 0.1 * weight * math.log(factor) + 1.0
 
 

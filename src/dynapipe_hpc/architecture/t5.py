@@ -28,7 +28,7 @@ class T5Shape(ModelShape):
     Attributes:
         family: Kind of model.
         n_layers: Number of layers of the encoder.
-        n_decoder_layers: Number of layers of the decoder; None for the same as in the encoder.
+        n_decoder_layers: Number of layers of the decoder; None means n_layers.
         head_size: Width of one attention head.
         gated: Whether the feed-forward block has a gated GELU (T5 1.1) instead of a ReLU.
         scale_decoder_outputs: Whether the input of a tied head is divided by the square root of
@@ -98,8 +98,8 @@ class T5Shape(ModelShape):
     def check(self) -> None:
         if self.scale_decoder_outputs and not self.tied_head:
             raise ValueError(
-                "scale_decoder_outputs is true, but tied_head false: only what enters a tied head "
-                "is divided; leave scale_decoder_outputs out"
+                "scale_decoder_outputs is true, but tied_head is false: only the input of a tied "
+                "head is divided; leave scale_decoder_outputs out"
             )
         n_single = self.n_buckets // 2
         if self.max_distance <= n_single:

@@ -22,7 +22,7 @@ from dynapipe_hpc.data.microbatch import Recompute
 LOGITS = "lm_head.weight"
 """Name of the weights of a head that is not tied."""
 NUMBER = "*"
-"""Stands for the number of a layer in names of tensors."""
+"""Symbol for the number of a layer in names of tensors."""
 ROUTERS = frozenset({"gate", "router"})
 """Names of maps that choose experts; they have no adapters, as in `peft`."""
 SOURCES = frozenset({"k_proj", "v_proj"})
@@ -200,7 +200,7 @@ class TransformersShape(DecoderOnly):
 
 
 def windows_of_layers(config: Any) -> list[int | None]:
-    """Number of tokens that a token sees in each layer, from a configuration; None for all."""
+    """Number of tokens that a token sees in each layer, by the settings; None if it sees all."""
     window = getattr(config, "sliding_window", None)
     kinds = getattr(config, "layer_types", None) or [SLIDING] * config.num_hidden_layers
     return [window if kind == SLIDING else None for kind in kinds]

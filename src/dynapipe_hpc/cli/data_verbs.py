@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     option(
         "--turns",
         "how to make samples of a conversation in which the template changes a turn (for example, "
-        "drops its reasoning) when more follow: each = one per such turn, as the model sees it "
-        "when it answers; last = one of the whole text, only the last turn trained; whole = one "
-        "of the whole text, all turns trained as they stand there; default: each",
+        "drops its reasoning) when more turns follow: each = a sample per such turn, as the model "
+        "sees it when it answers; last = one sample of the whole text that trains only the last "
+        "turn; whole = one sample of the whole text that trains all turns; default: each",
         str,
         choices=("each", "last", "whole"),
         default="each",
@@ -239,7 +239,9 @@ def inspect(arguments: argparse.Namespace) -> int:
     ),
     switch("--chat", "make conversations (lists of messages) instead"),
     switch("--preferences", "make conversations with a right and a wrong last answer instead"),
-    option("--model FOLDER", "also write a small random model to fine-tune on OUT.jsonl"),
+    option(
+        "--model FOLDER", "also write a small Llama of random weights to fine-tune on OUT.jsonl"
+    ),
     FORCE,
 )
 def demo_corpus(arguments: argparse.Namespace) -> int:

@@ -120,7 +120,7 @@ def _files(arguments: argparse.Namespace) -> "Experiment":
 
 _PROFILE = option(
     "--profile TABLE",
-    "cost table to use instead of the one in CONFIG (HDF5, or CSV as the paper's authors use)",
+    "cost table to use instead of the one in CONFIG (HDF5, or CSV of DynaPipe's authors)",
 )
 
 
@@ -147,7 +147,7 @@ def plan(arguments: argparse.Namespace) -> int:
         raise InputError("--lengths and --json belong together; give both or neither")
     if arguments.lengths is not None and any(one):
         raise InputError(
-            "--explain, --iteration, --show and --svg do not go with --lengths; leave one out"
+            "--explain, --iteration, --show and --svg cannot be used with --lengths; leave one out"
         )
     inputs = [arguments.config, *filter(None, [arguments.lengths])]
     for path in filter(None, (arguments.json, arguments.svg)):
@@ -166,8 +166,8 @@ def plan(arguments: argparse.Namespace) -> int:
 
 @verb(
     "predict which batch rule and which parallel layout is fastest",
-    "Plans the first batches of CONFIG by every batch rule, each at its best setting, on every "
-    "division of the model over the ranks (replicas x stages x shards, ZeRO), and prints the "
+    "Plans the first batches of CONFIG with every batch rule at its best setting, for every way to "
+    "divide the model over the ranks (replicas x stages x shards, ZeRO), and prints the "
     "predicted real tokens per second. It uses the dataset and the costs of CONFIG; nothing runs.",
     CONFIG,
     SET,
@@ -186,9 +186,10 @@ def tune(arguments: argparse.Namespace) -> int:
 
 @verb(
     "predict the best parallel layout and settings of several methods",
-    "Plans the first batches of CONFIG by every method of its [study] table, with replicas, stages "
-    "and shards in powers of two, and baselines with every micro-batch size and mode of "
-    "recomputation, and prints the best of each. Several ranks share the work. Nothing runs.",
+    "Plans the first batches of CONFIG by every method of its [study] table, and prints the best "
+    "result of each method. It tries replicas, stages and shards in powers of two and, for "
+    "baselines, every micro-batch size and mode of recomputation. Several ranks share the work. "
+    "Nothing runs.",
     CONFIG,
     SET,
     BATCHES,

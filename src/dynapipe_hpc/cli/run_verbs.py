@@ -32,10 +32,12 @@ def doctor(arguments: argparse.Namespace) -> int:
     "fine-tune a model on chats or other text, in one command",
     "Makes a dataset of CHATS with the tokenizer and template of MODEL, a configuration for the "
     "ranks and, on GPUs, a cost table; then trains, evaluates on held-out samples, and exports the "
-    "fine-tuned model. All of it is in FOLDER: data.h5, config.toml, run, model, report.html. The "
-    "same command, given again, uses what it finds there and continues where it was interrupted. "
+    "fine-tuned model. All of it is in FOLDER: data.h5, config.toml, run, model, report.html. "
+    "Running the same command again uses what it finds there and continues where it was "
+    "interrupted. "
     "Preference pairs train by DPO. Without training.epochs and training.learning_rate in --set, "
-    "every sample is trained on three times, at 2e-5 (adapters 2e-4; pairs 1e-6, adapters 5e-6).",
+    "every sample is trained on three times, at a rate of 2e-5 (adapters: 2e-4), or for preference "
+    "pairs 1e-6 (adapters: 5e-6).",
     option("model MODEL", "Hugging Face model"),
     option("sources CHATS", "files of text, as for preprocess; or one dataset", nargs="+"),
     output("FOLDER", "folder for all output", required=True),

@@ -21,7 +21,7 @@ class MixedDataset(ConfigTable):
         name: Name of the dataset, and prefix of the names of its tasks; by default the name of its
             file without the suffix.
         weight: Rate at which samples are drawn from the dataset, relative to the other weights.
-            Either all datasets of the mixture have one, or none has: rates then follow from sizes.
+            Either all datasets have a weight, or none; without weights, rates follow from sizes.
         epochs: Number of epochs after which the dataset is no longer drawn from; None for no limit.
     """
 
@@ -59,23 +59,25 @@ class DataConfig(ConfigTable):
         dataset: Path of the HDF5 dataset that `dynapipe-hpc preprocess` wrote; None for a mixture.
         mixture: Datasets to draw samples from, where there are several: [[data.mixture]] tables.
         lengths: Drawn lengths of samples, in place of a dataset, for simulations.
-        mixture_cap: Most samples that a dataset counts as having, where rates follow from sizes;
-            None for no limit.
-        mixture_temperature: Temperature of rates that follow from sizes, by default 1: rates are
-            proportional to size ** (1 / temperature), nearly equal if the temperature is high.
-        max_tokens: Longest sample, input and target together; see long_samples.
+        mixture_cap: Where rates follow from sizes, a larger dataset counts as having this number of
+            samples; None for no limit.
+        mixture_temperature: Temperature of rates that follow from sizes (default 1). Rates are
+            proportional to size ** (1 / temperature): nearly equal if the temperature is high.
+        max_tokens: Maximum length of a sample, input and target together; see long_samples.
         long_samples: Treatment of samples longer than max_tokens. cut_input: a conversation loses
             its first turns until the rest fits (and the start of its last question, if that is too
-            long), a preference pair the start of its prompt, any other sample the end of its input.
-            cut_input_end, cut_input_start: the input loses its end, or its start. All three leave
-            out samples whose target alone exceeds max_tokens. cut_targets: the input loses its end
-            (a preference pair the start of its prompt), then the target loses its end, including
-            the end-of-sequence token. drop: left out. refuse: the run does not start.
+            long), a preference pair loses the start of its prompt, any other sample the end of its
+            input. cut_input_end, cut_input_start: the input loses its end, or its start. All three
+            leave out samples whose target alone exceeds max_tokens. cut_targets: the end of the
+            input is cut (of a preference pair, the start of the prompt), then the end of the
+            target, including the end-of-sequence token. drop: left out. refuse: the run does not
+            start.
         loss_on: Tokens whose prediction counts in the loss. marked: the tokens that the dataset
             marks, such as every assistant turn of a conversation; if it marks none in a sample, the
             target. targets: the target, which in a conversation begins with the last assistant
             turn. all: input and target. A t5 predicts only targets.
-        tokens_per_batch: Most tokens in one global batch, after cutting and without padding.
+        tokens_per_batch: Maximum number of tokens in one global batch, after cutting and without
+            padding.
         seed: Seed of the order in which an epoch visits the samples.
         check_tokenizer: Whether datasets must have been made with the tokenizer of the model that
             model.init_from names.

@@ -28,8 +28,8 @@ ANIMALS = tuple(SOUNDS)
 
 T = TypeVar("T")
 Text = tuple[str, str]
-"""Input and target that a task makes. Their bytes, plus one for the end of the sequence, miss the
-length that is asked for by about half a unit of what the task repeats."""
+"""Input and target that a task makes. Their bytes, plus one for the end of the sequence, differ
+from the requested length by about half a unit of what the task repeats."""
 
 
 def draws(rng: Random, choices: Sequence[str]) -> Iterator[str]:

@@ -32,7 +32,7 @@ def escaped(text: str, *, keep: str = "\n") -> str:
 
 
 def printable(message: str) -> str:
-    """An escaped message; a long one loses its middle, as its ends name place and remedy."""
+    """An escaped message; a long one is cut in the middle: place and remedy are at its ends."""
     shown = escaped(message)
     if len(shown) <= MAX_MESSAGE_CHARACTERS:
         return shown

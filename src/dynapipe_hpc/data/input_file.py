@@ -91,7 +91,7 @@ def _check_regular(mode: int) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """The reason that the system gives, or the error of a name with a zero byte."""
+    """The reason that the system gives; for a name with a zero byte, the error's text."""
     return getattr(error, "strerror", None) or str(error)
 
 

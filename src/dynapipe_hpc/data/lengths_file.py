@@ -57,7 +57,7 @@ def _pairs(content: _Content, path: Path) -> Iterator[Lengths]:
     n_inputs, n_targets = map(len, content.batches), map(len, content.dec_batches)
     if (inputs := list(n_inputs)) != (targets := list(n_targets)):
         raise InputError(
-            f"{path}: batches have {inputs} inputs, but dec_batches {targets} targets; each "
+            f"{path}: batches has {inputs} inputs, but dec_batches has {targets} targets; each "
             "sample needs both"
         )
     for batch, dec_batch in zip(content.batches, content.dec_batches, strict=True):

@@ -6,7 +6,7 @@ from enum import IntEnum
 from typing import ClassVar, NamedTuple, Self
 
 MAX_FILL_TOKENS = 128
-"""Most tokens of a document that fills up a packed row: the largest multiple that kernels want."""
+"""Maximum length of a document that fills up a packed row: the largest multiple for kernels."""
 
 
 class _Named(IntEnum):

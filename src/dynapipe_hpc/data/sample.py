@@ -42,7 +42,7 @@ class Sample:
     def attention_pairs(self) -> int:
         """Number of pairs of its tokens, as attention counts them: squared lengths of documents.
 
-        Both answers of a preference pair attend to the input, which is there once.
+        Both answers of a preference pair attend to the same input.
         """
         chosen = self.input_tokens + self.target_tokens
         return chosen**2 + self.rejected_tokens * (2 * self.input_tokens + self.rejected_tokens)

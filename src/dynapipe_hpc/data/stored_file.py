@@ -12,7 +12,7 @@ from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.input_file import open_input, why_unreadable
 
 MAX_TEXTS = 64
-"""Most variable-length texts per attribute: they may share bytes in the file, but not in memory."""
+"""Maximum number of variable-length texts per attribute; in memory, they share no bytes."""
 
 
 def open_stored(path: Path) -> h5py.File:

@@ -48,7 +48,7 @@ class TokenBlock:
     """Some consecutive samples of a dataset.
 
     `tokens`: Tokens of all samples, by part; targets end with the end-of-sequence token. `lengths`:
-    Number of tokens of the parts of every sample, int32, shape (n_samples, n_parts).
+    Number of tokens per sample and part, int32, shape (n_samples, n_parts).
     """
 
     tokens: tuple[TokenArray, ...]

@@ -14,7 +14,7 @@ class ExecutorConfig(ConfigTable):
         largest_first: Whether ranks run the largest micro-batches of the first plans once before
             training, so that a lack of memory shows in the first minute: "auto" (on GPUs only),
             "on" or "off". Losses do not change. Slices of long samples are left out.
-        timeout_s: Longest time in seconds without a finished instruction on a rank; then the job
+        timeout_s: Maximum time in seconds without a finished instruction on a rank; then the job
             ends and reports where every rank was. The default is generous, because the first
             iterations of a large model on a busy cluster may take minutes. Waiting for a plan is
             limited by `store.timeout_s`.

@@ -35,7 +35,7 @@ _AGAIN = "measure again with 'dynapipe-hpc profile CONFIG -o TABLE.h5'"
 
 
 def check_costs(costs: CostSource, here: Mapping[str, str]) -> str:
-    """Compares the circumstances of a cost table's measurement with the circumstances of its use.
+    """Compares the circumstances in which a cost table was measured with those of its use.
 
     `here`: Circumstances of use as far as they are known, at least `configured`. Circumstances that
     the table lacks, as an imported table may, are not compared. Returns a warning that names the

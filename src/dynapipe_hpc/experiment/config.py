@@ -32,7 +32,7 @@ class EvaluationConfig(ConfigTable):
         held_out: Share of the training samples that is evaluated and never trained on; held-out
             samples are chosen by a hash of their ids, so that other seeds and settings hold out the
             same ones.
-        every: Number of iterations between evaluations; 0 for none between the first and the last.
+        every: Number of iterations between evaluations; 0 means only at the start and at the end.
         tokens: Token limit of one evaluation. All evaluations of a run have the same samples, at
             least one per replica. None: together they have one hundredth of the run's tokens, and
             take less than one hundredth of its time; if the run is continued with more iterations,
@@ -93,8 +93,7 @@ class StudyConfig(ConfigTable):
 
     Attributes:
         methods: Methods to compare; by default only the one that the other tables configure.
-        ranks_per_node: Number of ranks on a node: the most shards that a grid search divides a
-            layer into.
+        ranks_per_node: Number of ranks on a node: the maximum number of shards in a grid search.
     """
 
     methods: tuple[MethodConfig, ...] = ()
@@ -246,7 +245,7 @@ def _problems_of_shards(config: ExperimentConfig) -> Iterator[str]:
             yield (
                 f"cluster.n_shards ({n_shards}) does not divide model.{name} ({size}): every "
                 "shard takes an equal part of heads and inner widths; set it to a "
-                f"multiple, {-(-size // n_shards) * n_shards} for one, or change n_shards"
+                f"multiple, such as {-(-size // n_shards) * n_shards}, or change n_shards"
             )
     if splits and cluster.sequence_parallel:
         yield (

@@ -1,4 +1,4 @@
-"""A fine-tuned model, from a model's folder and files of chats: runs the other verbs in order."""
+"""Fine-tunes a model on files of chats, by running the other verbs in order."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress

@@ -216,7 +216,9 @@ def _read(path: Path, parents: tuple[Path, ...] = ()) -> list[Source]:
     if path.resolve() in parents:
         raise ConfigError(f"{path}: extends itself through {' -> '.join(p.name for p in parents)}")
     if len(parents) == MAX_PARENTS:
-        raise ConfigError(f"{path}: is extended through {len(parents)} files, the limit")
+        raise ConfigError(
+            f"{path}: is extended through a chain of {len(parents)} files, which is the limit"
+        )
     return [*_read(path.parent / parent, (*parents, path.resolve())), source]
 
 

@@ -51,8 +51,8 @@ class ReferenceFile:
             header = None
         if header != self._header(data) or len(data) != 16 * self.n_samples:
             raise InputError(
-                f"{self.path}: is damaged, or of other samples or another model; remove it, and it "
-                "is computed again"
+                f"{self.path}: is damaged, or belongs to other data or another model; remove it, "
+                "and it is computed again"
             )
         return np.frombuffer(data, _ORDER).astype(np.float64).reshape(-1, 2)
 
@@ -89,8 +89,8 @@ class ReferencePass(NamedTuple):
         """The error that a run cannot continue, as the file is not complete."""
         return InputError(
             f"{self.file.path}: lacks log-probabilities by the model before training, which this "
-            "run no longer has; restore it, or start the same configuration in another run folder: "
-            "that run makes it before its first iteration, and copy it from there"
+            "run no longer has; restore the file, or start the same configuration in another run "
+            "folder, which makes the file before its first iteration, and copy it from there"
         )
 
 

@@ -140,8 +140,8 @@ def show_plan(
 ) -> str:
     """Plans an iteration and describes it: costs, micro-batches, prediction, instructions.
 
-    On demand it adds the candidates, a timeline in letters with the uses of its time, and the path
-    of a drawing.
+    If asked, it adds the candidates, a timeline drawn in letters with what the time is used for,
+    and the path of a drawing.
     """
     config, planner = experiment.config, experiment.planner
     warnings = cost_warnings(experiment)
@@ -192,8 +192,8 @@ def longest_rows(experiment: Experiment) -> str:
 def prediction_text(iteration_ms: float, bound: LowerBound) -> str:
     """Predicted time of an iteration, its lower bound, the gap, and what the bound rests on.
 
-    A small gap says little where the longest sample's own trip through the stages takes most of the
-    iteration: the bound then is that trip.
+    A small gap says little if the longest sample's own trip through the stages takes most of the
+    iteration, because the bound is then that trip.
     """
     gap = 100 * (iteration_ms / bound.iteration_ms - 1)
     trip = 100 * bound.longest_trip_ms / iteration_ms

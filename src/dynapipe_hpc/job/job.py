@@ -46,7 +46,7 @@ class Ending:
 
     @contextmanager
     def recorded(self, file: Path) -> Iterator[None]:
-        """Lets only the rank that creates the record of the end print, until the block ends well.
+        """Makes the rank that records the end the only one to print, until the block ends well.
 
         Then the job itself writes the record, and a rank that fails later prints as outside a run.
         """
@@ -250,7 +250,7 @@ class Job:
         return shared
 
     def exchange(self, values: Sequence[T]) -> list[T]:
-        """All-to-all: every rank has a value for each; returns values for this rank, by sender."""
+        """All-to-all: every rank has a value for each rank; returns this rank's, by sender."""
         return self.comm.alltoall(list(values))
 
     def all_gather_int(self, number: int) -> list[int]:

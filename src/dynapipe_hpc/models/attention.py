@@ -35,8 +35,7 @@ def attention(
     (rows, key heads, source tokens, head size); every key head serves equally many adjacent heads
     (grouped queries). `bias`: Numbers added to scores, shape (rows or 1, heads or 1, tokens or 1,
     source tokens); minus infinity where nothing may be seen. `is_causal`: Whether a position sees
-    only itself and earlier positions. `scale`: Factor of scores; None for one over the root of the
-    head size.
+    only itself and earlier positions. `scale`: Factor of scores; None means 1 / sqrt(head size).
     """
     n_heads = query.shape[1] // key.shape[1]
     if n_heads > 1 and not _takes_groups(query, key, bias, is_causal=is_causal):
@@ -60,9 +59,9 @@ def causal_attention(
     """Attention of every position to itself and to earlier positions, see `attention`.
 
     `documents`: Documents of a packed row, which attend to themselves only; None for attention over
-    complete rows. `window`: Largest number of keys that a query sees, itself included; None for
+    complete rows. `window`: Largest number of keys that a query sees, itself included; None means
     all. Where no kernel knows windows, a mask applies them. `attend`: Attention of rows, called as
-    `attention`; None for `attention`, and for kernels that know documents.
+    `attention`; None means `attention`, or kernels that know documents.
     """
     longest = query.shape[2] if documents is None else documents.longest
     if window is not None and window >= longest:

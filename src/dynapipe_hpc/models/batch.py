@@ -215,8 +215,8 @@ def collate_both_sides(
 ) -> Batch:
     """Reads and lays out a micro-batch for a model whose encoder reads inputs; see `collate`.
 
-    A side that is not read is laid out as padding, and so is, in a packed row, the place of an
-    input without tokens.
+    A side that is not read is laid out as padding, and so is the place of an input without tokens
+    in a packed row.
     """
     samples = [tokens.samples[i] for i in microbatch.sample_ids]
     is_packed = isinstance(microbatch, PackedRow)
@@ -303,8 +303,8 @@ def _check_offsets(
     for sample_id, (start, end) in zip(sample_ids, pairwise(offsets), strict=True):
         if n_tokens[sample_id] != end - start:
             raise ValueError(
-                f"sample {sample_id} has {n_tokens[sample_id]} {kind}, but offsets {start} and "
-                f"{end} of a packed row around it; the plan was made for other samples"
+                f"sample {sample_id} has {n_tokens[sample_id]} {kind}, but lies from {start} to "
+                f"{end} in a packed row; the plan was made for other samples"
             )
 
 
@@ -323,8 +323,8 @@ def _pairs(microbatch: MicroBatch, tokens: IterationTokens) -> PreferencePairs |
         if branch != Branch(prompt_end + sample.target_tokens, sample.input_tokens):
             raise ValueError(
                 f"sample {sample.sample_id} has {sample.describe()}, but its rejected answer "
-                f"begins at {branch.begin}, after a prompt of {branch.prompt_tokens} tokens, in a "
-                f"packed row from {begin} on; the plan was made for other samples"
+                f"begins at {branch.begin}, after a prompt of {branch.prompt_tokens} tokens; the "
+                f"sample begins at {begin} in its packed row; the plan was made for other samples"
             )
         answers[0, prompt_end : branch.begin] = 2 * k
         answers[0, branch.begin : end] = 2 * k + 1

@@ -59,10 +59,10 @@ def _can_add(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 def run_backward(output: Tensor, gradient: Tensor | None) -> None:
-    """Runs the backward pass of `output` from its gradient; without one, only its hooks.
+    """Runs the backward pass of `output` from its gradient; without a gradient, only the hooks.
 
-    `torch.autograd.backward` does so too, but given a gradient it imports torch's symbolic shapes,
-    a second of processor time at the start of every rank.
+    `torch.autograd.backward` does the same, but with a gradient it imports torch's symbolic shapes,
+    which takes a second of processor time at the start of every rank.
 
     Raises `ValueError`: The gradient has another shape than the output. Torch would sum it to the
     output's shape if possible.

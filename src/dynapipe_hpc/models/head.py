@@ -59,7 +59,7 @@ def linear_cross_entropy(
     They are computed in float32, or in the type of `hidden` if that is wider, and are the same on
     all shards. Each shard's gradient of `hidden` is the part that its own ids contribute.
 
-    `vectors`: For this shard's ids, (ids of a shard, width). `labels`: Ids to predict, (...).
+    `vectors`: One per id of a shard, (ids of a shard, width). `labels`: Ids to predict, (...).
     """
     flat = hidden.flatten(0, -2), vectors, labels.flatten()
     losses: Tensor = _LinearCrossEntropy.apply(*flat, vocabulary)  # type: ignore[no-untyped-call]

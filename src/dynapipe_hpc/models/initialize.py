@@ -13,7 +13,7 @@ from dynapipe_hpc.models.sharding.split import WHOLE, Split, splits_of
 
 STANDARD_DEVIATION = 0.02
 DRAWN_AT_ONCE = 1 << 22
-"""Most numbers that are drawn at once, unless a single row has more."""
+"""Maximum count of numbers drawn at once, unless a single row has more."""
 GROUP = 16
 """Number of numbers that torch draws in one step."""
 

@@ -63,7 +63,7 @@ def packed_attention(
     document may have more keys than queries, but not fewer.
 
     `source`: Keys and values to attend to, if `key` and `value` are only part of them. `window`:
-    Largest number of keys that a query sees, itself included; None for all.
+    Largest number of keys that a query sees, itself included; None means all.
     """
     sizes = _Sizes(queries, keys, window)
     attended: Tensor = _PackedAttention.apply(query, key, value, source, sizes)  # type: ignore[no-untyped-call]
@@ -289,18 +289,18 @@ def flash_obstacle(device: torch.device, dtype: torch.dtype, head_size: int) -> 
     in what they leave out, and used to differ in how they align queries with keys.
     """
     if device.type != "cuda":
-        return f"it needs a GPU, and the device is {device.type}"
+        return f"it needs a GPU, but the device is {device.type}"
     if dtype not in (torch.float16, torch.bfloat16):
         name = str(dtype).removeprefix("torch.")
         return f"it needs 16-bit activations, not {name}: set training.dtype to bfloat16"
     if head_size % _HEAD_MULTIPLE or head_size > _MAX_HEAD_SIZE:
         return (
             f"it needs a head size that is a multiple of {_HEAD_MULTIPLE} and at most "
-            f"{_MAX_HEAD_SIZE}, and the model's is {head_size}"
+            f"{_MAX_HEAD_SIZE}, but the model's is {head_size}"
         )
     capability = torch.cuda.get_device_capability(device)
     if torch.version.hip is None and capability < _MIN_CAPABILITY:
-        return "it needs compute capability {}.{}, and the GPU has {}.{}".format(
+        return "it needs compute capability {}.{}, but the GPU has {}.{}".format(
             *_MIN_CAPABILITY, *capability
         )
     return _probe_obstacle(device, dtype, head_size)

@@ -75,7 +75,7 @@ class _Again:
 
 
 def _cut_off(tensor: Tensor) -> Tensor:
-    """The same values, as the start of a graph."""
+    """The same values, detached, so that a new autograd graph starts there."""
     return tensor.detach().requires_grad_(tensor.requires_grad)
 
 

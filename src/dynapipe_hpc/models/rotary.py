@@ -1,6 +1,6 @@
-"""Rotary positions: queries and keys are turned by angles that grow with their positions.
+"""Rotary positions: queries and keys are rotated by angles that grow with their positions.
 
-Pairs of numbers of a head are turned: number i with number i + half of the head's width, as in
+Pairs of numbers of a head are rotated: number i with number i + half of the head's width, as in
 Llama of `transformers`.
 
 Source: Su et al., "RoFormer", arXiv:2104.09864, section 3.2.
@@ -41,13 +41,13 @@ class Angles(NamedTuple):
         return cls((angles.cos() * factor).to(dtype), (angles.sin() * factor).to(dtype))
 
     def turn(self, vectors: Tensor) -> Tensor:
-        """Vectors of shape (rows, tokens, heads, head size), turned; of the same shape."""
+        """Rotates vectors; arguments and result have shape (rows, tokens, heads, head size)."""
         turned: Tensor = _Turn.apply(vectors, *self)  # type: ignore[no-untyped-call]
         return turned
 
 
 class _Turn(torch.autograd.Function):
-    """Turns vectors; gradients are turned back. Runs half as many kernels as autograd would."""
+    """Rotates vectors, and gradients back; runs half the number of kernels that autograd would."""
 
     @staticmethod
     def forward(ctx: Any, vectors: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:

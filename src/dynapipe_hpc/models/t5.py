@@ -65,8 +65,8 @@ class RelativeBias(nn.Module):
 def buckets(distances: Tensor, n_buckets: int, max_distance: int, *, causal: bool) -> Tensor:
     """The bucket of every distance, from an attending position to the one attended to.
 
-    Half of the buckets hold one distance each, the rest more and more distances. If attention is
-    not causal, each direction has half of all buckets.
+    Half of the buckets hold one distance each; the rest hold wider and wider ranges. If attention
+    is not causal, each direction has half of all buckets.
     """
     n_buckets = n_buckets if causal else n_buckets // 2
     far = (-distances).clamp(min=0) if causal else distances.abs()
@@ -80,7 +80,7 @@ def buckets(distances: Tensor, n_buckets: int, max_distance: int, *, causal: boo
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AttentionMasks:
-    """Masks for attention of one side's positions to the same or the other side.
+    """Masks for attention within the encoder or decoder, or from the decoder to the encoder.
 
     `biases`: Numbers added to scores, (rows or 1, heads or 1, tokens or 1, source tokens), minus
     infinity where nothing may be seen; one tensor for padded rows, or one for each group of

@@ -71,8 +71,8 @@ class PlannerConfig(ConfigTable):
     def _check_slices_need_adaptive_schedules(self) -> Self:
         if self.slice_tokens and "adaptive" not in self.schedule.chosen_rules:
             raise ValueError(
-                f"batch.slices is {self.slice_tokens}, but slices of samples go back in reverse "
-                "order, which no schedule with a fixed order of passes allows; add "
+                f"batch.slices is {self.slice_tokens}, but the backward passes of a sample's "
+                "slices run in reverse order, which no schedule with a fixed order allows; add "
                 "'adaptive' to schedule.rules, or set slices to \"auto\""
             )
         return self

@@ -134,7 +134,7 @@ def _pair(i: int, length: int | tuple[int, int], *, has_targets: bool) -> tuple[
         inputs, targets = length - 1, 1
     if inputs < 0 or targets < 1:
         raise InputError(
-            f"lengths[{i}] is {quoted(length)}; a sample needs at least one token, a pair one "
-            "target token"
+            f"lengths[{i}] is {quoted(length)}; a sample needs at least one token, and "
+            "a pair needs at least one target token"
         )
     return inputs, targets

@@ -15,10 +15,10 @@ class ReportConfig(ConfigTable):
             iteration after a start or restart are always printed, as are skipped updates.
         tensorboard: Whether to write curves for TensorBoard into the run folder, if it is
             installed.
-        wandb: Project of Weights & Biases that gets the curves; None sends none. They are stored in
-            the run folder for `wandb sync`, or sent at once if `WANDB_MODE` is online.
-        mlflow: Experiment of MLflow that gets the curves, on the server `MLFLOW_TRACKING_URI` or
-            else in the run folder; None sends none.
+        wandb: Weights & Biases project that gets the curves; if None, nothing is sent. Curves wait
+            in the run folder for `wandb sync`, or are sent at once if `WANDB_MODE` is online.
+        mlflow: MLflow experiment that gets the curves, on the server that `MLFLOW_TRACKING_URI`
+            names, or else in the run folder; if None, nothing is sent.
     """
 
     trace_iterations: int = Field(default=20, ge=0, le=10**7)

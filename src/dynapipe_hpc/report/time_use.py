@@ -58,7 +58,7 @@ _PASSES = (BarKind.FORWARD, BarKind.BACKWARD)
 
 
 def _uses(bars: Sequence[Bar], until_ms: float, n_stages: int) -> Iterator[tuple[Use, float]]:
-    """Uses and times of all ranks: of every bar, and of the time after the last bar."""
+    """Yields uses and their times: of every bar, and of the time after a rank's last bar."""
     sends = {bar.label: bar.start_ms for bar in bars if bar.kind is BarKind.TRANSFER}
     reached: dict[tuple[str, int], float] = {}
     for bar in bars:

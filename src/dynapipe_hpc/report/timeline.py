@@ -180,7 +180,7 @@ def _kind(step: Instruction) -> BarKind:
 
 
 MAX_RANKS = 16
-"""Most ranks of a measured iteration that have room in a drawing."""
+"""Maximum number of ranks in a drawing of a measured iteration."""
 WIDTH, LEFT, GAP, TITLE = 1000, 60, 6, 28
 LANE, LOW_LANE = 44, 20
 MIN_LABEL = 52

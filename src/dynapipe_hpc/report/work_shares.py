@@ -127,9 +127,10 @@ class _Tokens(NamedTuple):
 
 
 def _earlier_pairs(microbatches: Sequence[MicroBatch]) -> IntArray:
-    """Pairs of a token in a slice and one before the slice, twice, as for causal attention.
+    """Pairs of a token in a slice and a token before the slice.
 
-    Pairs of a chosen and a rejected token, which do not attend to each other, are subtracted.
+    Each counts twice, as for causal attention. Pairs of a chosen and a rejected token, which do not
+    attend to each other, are subtracted.
     """
     parts = [microbatch.slice or Slice(0, 0, 0) for microbatch in microbatches]
     earlier = [2 * part.begin * (part.end - part.begin) for part in parts]

@@ -70,7 +70,7 @@ class HostMemory:
     """
 
     def __init__(self, comm: MPI.Intracomm, n_bytes: int) -> None:
-        """Opens `n_bytes` of arbitrary content on each rank of `comm`, which this object frees."""
+        """Opens `n_bytes` of arbitrary content on each rank of `comm`, which `close` frees."""
         self.comm = comm
         self._window = MPI.Win.Allocate_shared(n_bytes, 1, comm=comm)
         check_unified(self._window)

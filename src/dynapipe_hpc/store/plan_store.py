@@ -71,8 +71,8 @@ class PlanStore(Protocol):
 class PlannerTurns:
     """Turns of the planning ranks: planner p plans iterations p, p + n_planners, ...
 
-    There are as many planners as ranks, but at most `look_ahead`, spread evenly over the ranks and
-    so over the nodes. `first` is the iteration that is planned first.
+    Of more than `look_ahead` ranks, `look_ahead` are planners, spread evenly over the ranks and so
+    over the nodes; else all ranks are. `first` is the iteration that is planned first.
     """
 
     n_ranks: int

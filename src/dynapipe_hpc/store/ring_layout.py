@@ -16,7 +16,7 @@ class Hosts:
 
     @cached_property
     def ranks_of(self) -> dict[int, list[int]]:
-        """The ranks of every host, in order, by leader."""
+        """The ranks of every host, ascending; the key is the host's leader."""
         ranks_by_host: dict[int, list[int]] = {}
         for rank, leader in enumerate(self.leader_of):
             ranks_by_host.setdefault(leader, []).append(rank)

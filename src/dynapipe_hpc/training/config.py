@@ -55,8 +55,8 @@ class TrainingConfig(ConfigTable):
             iterations follows.
         tokens: Number of tokens that training visits, from which the number of iterations
             follows.
-        objective: Loss that is trained: "cross_entropy" of tokens; or, of preference pairs, "dpo"
-            or "ipo" (direct preference optimization), relative to the model before training.
+        objective: Loss to minimize: "cross_entropy" for tokens; "dpo" or "ipo" (direct preference
+            optimization) for preference pairs, relative to the model before training.
         preferences: Settings of the losses of preference pairs.
         seed: Seed of the initial weights and of dropout.
         init_optimizer: Whether a run that begins with the weights of a checkpoint
@@ -71,10 +71,10 @@ class TrainingConfig(ConfigTable):
         schedule: Shape of the learning rate's decay after the warm-up: "cosine", "linear" or
             "constant" (no decay).
         decay_iterations: Step at which the learning rate reaches its minimum, where it stays; None
-            for the last step. If it is set, `iterations` may be raised later without changing the
+            means the last step. If it is set, `iterations` may be raised later without changing the
             learning rate of any step.
         decay_length: Number of steps of the decay; between warm-up and decay, the learning rate
-            stays at its highest (warmup-stable-decay). None for all steps after the warm-up.
+            stays at its highest (warmup-stable-decay). None means all steps after the warm-up.
         min_learning_rate_ratio: Minimum learning rate as a share of `learning_rate`.
         weight_decay: Weight decay of the weights that `decay` names.
         decay: Weights that decay: "matrices" (no norms and no biases, not even relative biases) or

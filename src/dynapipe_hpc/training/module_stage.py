@@ -275,7 +275,7 @@ class SlicedSamples:
 
     @property
     def tensors(self) -> Iterator[tuple[int, Tensor]]:
-        """The tensors held, each with the micro-batch of the sample's first slice."""
+        """All tensors, each with the micro-batch of the sample's first slice."""
         for sample_id, kv_cache in self._caches.items():
             for tensor in kv_cache.tensors:
                 yield self._first[sample_id], tensor

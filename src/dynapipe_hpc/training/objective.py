@@ -31,7 +31,7 @@ def weighted_tokens(token_losses: Tensor, labels: Labels) -> Tensor:
 
 
 class SampleTable:
-    """Table of two numbers per sample, a sum over micro-batches: (2, n_samples), float64."""
+    """Two numbers per sample, summed over micro-batches, shape (2, n_samples), float64."""
 
     def __init__(self, samples: Sequence[Sample], device: torch.device) -> None:
         """A column for each of `samples`, in their order, on a device."""
@@ -167,7 +167,7 @@ def losses_of_tables(
 def pairs_of(labels: Labels) -> PreferencePairs:
     """The preference pairs of a micro-batch; raises an error if it has none."""
     if labels.pairs is None:
-        raise ValueError("a loss of preferences needs a micro-batch of preference pairs")
+        raise ValueError("a preference loss needs a micro-batch of preference pairs")
     return labels.pairs
 
 

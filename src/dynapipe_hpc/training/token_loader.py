@@ -59,7 +59,7 @@ class TokenLoader:
         self._ahead: dict[MicroBatch, Batch] = {}
 
     def start_iteration(self, samples: Sequence[Sample], iteration: int | None = None) -> None:
-        """Starts a global batch of a training iteration, or of none: then without dropout."""
+        """Starts a global batch; without a training iteration, nothing is dropped."""
         by_id = {sample.sample_id: sample for sample in samples}
         weights = token_weights(samples, self._weighting, self._tokens.trained)
         self._tokens = replace(self._tokens, samples=by_id, weights=weights, iteration=iteration)

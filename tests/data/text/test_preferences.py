@@ -339,7 +339,7 @@ TEXT_OF: dict[str, Callable[[list[Record]], str]] = {
 def test_messages_in_a_text_are_not_trained_as_text(form: str, name: str) -> None:
     chat = CHATS_OF_BOTH.get(name, [user("p")])
     record = {"prompt": "p", "chosen": "a", "rejected": "b", name: TEXT_OF[form](chat)}
-    message = f"field '{name}' is a string that holds messages, not these messages; write them as"
+    message = f"field '{name}' is a string that holds messages, not a list of messages; write a"
     assert message in refusal(record, TEXTS)
     assert message in refusal(record, TEXTS, CHATML)
     other = "rejected" if name == "chosen" else "chosen"

@@ -108,7 +108,7 @@ def test_packed_rows_without_a_kernel_are_a_warning_where_there_are_gpus() -> No
     config = packed(tiny_experiment(), "bfloat16")
     assert not list(device_warnings(config, NO_GPU))
     assert warning_of(config) == (
-        "flash attention for packed rows cannot run: it needs compute capability 8.0, and the GPU "
+        "flash attention for packed rows cannot run: it needs compute capability 8.0, but the GPU "
         "has 7.5; until then documents of similar length are padded to equal rows, and long "
         "samples run whole"
     )

@@ -193,7 +193,7 @@ def test_training_does_not_wait_for_one_that_hangs(
     blocked.set()
     err = capsys.readouterr().err
     assert err.count("trackers lag 3 iterations behind") == 1
-    assert "not got all numbers after 0.05 s" in err
+    assert "not received all numbers after 0.05 s" in err
 
 
 @pytest.mark.parametrize("name", ["wandb", "mlflow"])

@@ -213,7 +213,7 @@ def test_rules_are_tried_in_their_order(table: dict[str, Any], expected: list[ob
 
 @pytest.mark.parametrize(("rule", "split"), [("cyclic", True), ("zb_h1", False)])
 def test_rules_that_do_not_go_with_split_backward_are_refused(rule: str, split: bool) -> None:
-    message = f"rules: '{rule}' cannot be used with split_backward = {str(split).lower()}, only "
+    message = f"rules: '{rule}' cannot be used with split_backward = {str(split).lower()}; these "
     with pytest.raises(ValidationError, match=message):
         ScheduleConfig.model_validate({"rules": ["1f1b", rule], "split_backward": split})
 

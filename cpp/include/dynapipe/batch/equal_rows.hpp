@@ -58,14 +58,14 @@ inline constexpr std::int64_t kFillTokens = 128;
 /// Equal rows by which a packed micro-batch is looked up.
 ///
 /// Times and bytes depend on tokens T and on pairs P of tokens of one text; T^2 / P rows of P / T
-/// tokens have as many of both. There are never more rows than texts, or than are known, nor
-/// shorter ones: then rows are fewer and longer, which have as many tokens but overestimate pairs.
+/// tokens have the same T and P. There are never more rows than texts, or than are known, nor
+/// shorter ones: rows are then fewer and longer; they have the same T but overestimate P.
 /// Texts that fill rows up count where rows would otherwise be longer than is known.
 ///
 /// In an encoder-decoder model that holds for the encoder's parts. Those of the decoder depend on
 /// tokens T of targets, S of inputs, and pairs P of a target and what it attends to: T (T + S) / P
-/// rows, another number, have as many of all three. Texts that fill up a row of targets attend to
-/// themselves and to as many inputs.
+/// rows, another number, have the same T, S and P. Texts that fill up a row of targets attend to
+/// themselves and to the same number of inputs.
 ///
 /// @param row_tokens     length of the row, or of the row of inputs, fill included
 /// @param target_tokens  length of the row of targets; 0 if there is none

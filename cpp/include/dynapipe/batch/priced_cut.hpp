@@ -23,7 +23,7 @@ inline constexpr std::size_t kMaxEndSize = 24;
 /// Limits by which samples are cut into windows.
 struct CutRule {
     double memory_price = 0.0;  ///< see PricedCutter
-    /// Most work of a window of several samples.
+    /// Greatest work of a window of several samples.
     double longest_ms = std::numeric_limits<double>::infinity();
     /// Greatest fraction of a stage's memory that a window of several samples keeps.
     double most_kept_share = std::numeric_limits<double>::infinity();

@@ -81,7 +81,7 @@ struct LayersOfStages {
 /// longer of computing and moving. Layers run one after the other: their times and stored bytes add
 /// up, and they share transient bytes.
 ///
-/// @param layers  all have as many needs
+/// @param layers  all have the same number of needs
 /// @param costs   result, row-major (n_shapes, n_kinds)
 void estimate_costs(std::span<const LayerNeeds> layers, const Rates& rates,
                     const LayersOfStages& stages, std::span<const MicroBatchShape> shapes,

@@ -40,8 +40,8 @@ struct ConstructedPlan {
 /// which a stage can keep one per stage; `balance_work` shares them out.
 ///
 /// @param simulator      has simulated nothing yet.
-/// @param slowness       (n_replicas,): by what the passes of each replica take longer, >= 1; from
-///                       one replica to as many as there are samples.
+/// @param slowness       (n_replicas,): factors by which each replica's passes take longer, >= 1;
+///                       there are at most as many replicas as samples.
 /// @param n_kept         maximal number of plans to return, >= 1.
 /// @param max_effort     see `kMaxEffort`.
 /// @param max_to_refine  see `kMaxToRefine`.

@@ -39,8 +39,8 @@ struct FoundPlan {
 /// it.
 ///
 /// @param simulators  of the tables, at least one; they have simulated nothing yet.
-/// @param slowness   (n_replicas,): by what the passes of each replica take longer, >= 1; from one
-///                   replica to as many as there are samples.
+/// @param slowness   (n_replicas,): factors by which each replica's passes take longer, >= 1;
+///                   there are at most as many replicas as samples.
 /// @param effort     passes to schedule in rounds for every table; the last move of a round may
 ///                   exceed it.
 /// @return           per table, the best start, followed by the improvements that rounds within

@@ -40,7 +40,7 @@ Lengths = npt.NDArray[np.int64]
 
 
 def parts_of(header: DatasetHeader) -> tuple[str, ...]:
-    """Names of the parts of every sample of a dataset; each part is a group of the file."""
+    """Names of the parts that a dataset's samples have; each part is a group of the file."""
     return PARTS if header.has_pairs else PARTS[:2]
 
 
@@ -143,7 +143,7 @@ class DatasetFile:
 
     @property
     def lengths(self) -> Lengths:
-        """Number of stored tokens of each part of every sample, shape (n_samples, n_parts)."""
+        """Number of stored tokens per sample and part, shape (n_samples, n_parts)."""
         return np.diff(self._offsets[:, :-1], axis=0)
 
     @property

@@ -61,7 +61,7 @@ class Mixture:
         """The mixture of a configuration, given each dataset's number of usable samples and tokens.
 
         Source: Raffel et al., "Exploring the Limits of Transfer Learning" (T5), JMLR 2020, section
-        3.5.2: examples-proportional mixing with a limit, and a temperature after it.
+        3.5.2: examples-proportional mixing with a limit, to which a temperature is then applied.
         """
         mixed = config.mixture or ()
         sizes = zip(mixed, n_samples, strict=True)
@@ -73,7 +73,7 @@ class Mixture:
 
     @property
     def is_limited(self) -> bool:
-        """Whether every dataset has a limit of epochs, so that draws end."""
+        """Whether every dataset has a limit of epochs, so that the number of draws is finite."""
         return all(part.epochs for part in self.parts)
 
     def describe(self, n_draws: int) -> Iterator[str]:
@@ -134,8 +134,8 @@ class MixtureBatches(Batches):
     """Global batches of a mixture: a block is a stretch of draws, up to the end of a batch.
 
     Every dataset is visited epoch by epoch (`Visits`). No batch holds a sample twice: a batch ends
-    before the first sample that it already has. That can only happen to batches that take more
-    than a quarter of one of the datasets.
+    before the first sample that it already has. Only batches that take more than a quarter of a
+    dataset can meet one.
 
     If all datasets have a limit of epochs, the batches end, too. A last batch with room left is
     dropped, unless it is the only one.

@@ -112,8 +112,8 @@ def batch_starts(
 
 
 MAX_COUNTED_SAMPLES = 1 << 24
-"""Most samples, with repetitions, whose batches are counted one by one. Beyond them, the number of
-batches is extrapolated, which takes seconds instead of hours."""
+"""Maximum number of samples, with repetitions, whose batches are counted one by one. Beyond them,
+the number of batches is extrapolated, which takes seconds instead of hours."""
 
 
 class TokenBudgetSampler:

@@ -79,7 +79,7 @@ def _lines_of(path: Path, file: Any) -> Iterator[Iterator[bytes]]:
 
 
 def _bounded_lines(file: io.BufferedReader) -> Iterator[bytes]:
-    """Lines, of which those that are too long for memory lose their end."""
+    """Lines; those that are too long for memory lose their end."""
     while line := file.readline(MAX_LINE_BYTES + 1):
         rest = line
         while len(line) > MAX_LINE_BYTES and rest and not rest.endswith(b"\n"):
@@ -110,7 +110,7 @@ def _begins_array(start: bytes) -> bool:
 
 
 class _ZstdText(io.RawIOBase):
-    """Text of all zstd frames; the library's own reader takes a truncated file for complete.
+    """Text of all zstd frames; the library's own reader accepts truncated files.
 
     Raises `EOFError`: The file is truncated.
     """
@@ -139,7 +139,7 @@ class _ZstdText(io.RawIOBase):
 
 
 def _no_text(value: object) -> dict[str, str]:
-    """An object in place of a value that JSON lacks, such as a date in a field not used."""
+    """An object in place of a value that JSON cannot represent, such as a date."""
     return {"type": type(value).__name__}
 
 

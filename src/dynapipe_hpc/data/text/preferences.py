@@ -37,7 +37,7 @@ _LIKE_PROMPTS = ("question", "query", "input")
 def with_usual_names(record: Mapping[str, Any]) -> Mapping[str, Any]:
     """A pair in the format of OpenAI, HelpSteer, NeMo, UltraFeedback or StackExchange, as in TRL.
 
-    Of rated or ranked answers the best and the worst make the pair.
+    If answers are rated or ranked, the best and the worst make the pair.
     """
     if not record.keys().isdisjoint((PROMPT, *ANSWERS)):
         return record
@@ -178,8 +178,8 @@ def _check_fields(record: Mapping[str, Any]) -> None:
     for name in (PROMPT, *ANSWERS):
         if _holds_messages(record.get(name)):
             raise InputError(
-                f"field '{name}' is a string that holds messages, not these messages; write them "
-                "as a list, such as json.loads makes of JSON"
+                f"field '{name}' is a string that holds messages, not a list of messages; write "
+                "a list, such as json.loads makes of JSON"
             )
 
 

@@ -60,7 +60,7 @@ def formats_of_record(record: object, fields: PairFields) -> list[RecordFormat]:
 
 
 def sample_of(record: Record, record_format: RecordFormat, fields: PairFields) -> Content:
-    """Takes from a record what is trained."""
+    """Takes from a record the content to train on."""
     if record_format in (RecordFormat.MESSAGES, RecordFormat.PAIRS, RecordFormat.ALPACA):
         check_fields(record, "record")
     return READERS[record_format](record, fields)

@@ -78,7 +78,7 @@ def _check_tokenizer(dataset: DatasetFile, tokenizer: TokenizerFiles | None) -> 
         raise InputError(
             f"{dataset.path}: its tokens are those of {made_by.tokenizer_name} with sha256 "
             f"{made_by.tokenizer_sha256[:12]}, but {tokenizer.name} has {tokenizer.sha256[:12]}; "
-            "name that tokenizer, or none to see token ids"
+            "name the tokenizer of the dataset, or leave --tokenizer out to see token ids"
         )
 
 

@@ -269,7 +269,7 @@ def open_pool(recipe: Recipe, n_workers: int) -> Iterator[TokenizePool]:
         except OSError as error:
             raise RunError(
                 f"worker processes cannot be started: {error.strerror or error}; set TMPDIR to a "
-                "folder with a short name that can be written, or use none: --workers 1"
+                "folder with a short name that can be written, or use no workers: --workers 1"
             ) from error
         yield tokenize
     finally:
@@ -292,7 +292,7 @@ def _by_workers(
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Blocks signals: after one, a process not yet registered would be waited for forever.
+    """Blocks signals: if one came before a process is registered, the exit would wait forever.
 
     Processes that start in the block keep them blocked. Ctrl-C reaches every process of the
     terminal, but only the first one handles it and ends the others.

@@ -20,7 +20,7 @@ from dynapipe_hpc.training.collectives import done
 
 CPU = torch.device("cpu")
 MAX_NUMBERS = 1 << 30
-"""Most numbers in one MPI call: many libraries count in 32 bits."""
+"""Maximum count of numbers in one MPI call: many libraries count in 32 bits."""
 
 # Only types that MPI can add: it would treat the bits of a bfloat16 as an integer.
 _SUMMABLE = {torch.float32: MPI.FLOAT, torch.float64: MPI.DOUBLE}

@@ -21,8 +21,8 @@ from dynapipe_hpc.training.collectives import done
 Backend = Literal["nccl", "gloo", "fake"]
 
 TRANSFER_CTAS = 4
-"""Most blocks of a transfer's kernel. A kernel that waits for data occupies multiprocessors, and
-NCCL would start 16 blocks for a tensor of a few megabytes."""
+"""Maximum number of blocks of a transfer's kernel. A kernel that waits for data occupies
+multiprocessors, and NCCL would start 16 blocks for a tensor of a few megabytes."""
 
 
 @dataclass(frozen=True, slots=True)

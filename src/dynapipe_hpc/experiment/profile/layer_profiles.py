@@ -63,7 +63,7 @@ def separate_layers(stacks: FloatArray) -> dict[str, FloatArray]:
 
 
 def separate_pairs(stacks: FloatArray) -> FloatArray:
-    """Times of a layer per pair of tokens of a slice, shape (2,): forward and backward.
+    """Times of a layer per pair of tokens in a slice, shape (2,): forward and backward.
 
     `stacks`: One and two layers, shape (1, 2, 5), without costs that do not depend on pairs.
     """

@@ -28,7 +28,7 @@ from dynapipe_hpc.training.tied_copies import Tied, paired_stages
 
 @dataclass(frozen=True, slots=True)
 class Channels:
-    """Connections of a rank: to all ranks, and point to point in its shard, numbered as in plans.
+    """Connections of a rank to all ranks, and to those of its shard, numbered as in plans.
 
     `close` is called by all ranks together.
     """

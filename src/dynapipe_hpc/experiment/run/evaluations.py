@@ -43,7 +43,7 @@ def plan_forward(
 ) -> list[bytes]:
     """This rank's encoded plans of the forward passes of batches; all ranks together.
 
-    The ranks take turns to plan batches, and then exchange the plans. `what` begins messages.
+    The ranks take turns to plan batches, and then exchange the plans. Messages begin with `what`.
     """
     cluster, batch = experiment.config.cluster, experiment.config.planner.batch
     planner = experiment.planner.of_evaluation(batch)

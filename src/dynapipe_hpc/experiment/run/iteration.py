@@ -91,7 +91,7 @@ class IterationResult(IterationNumbers):
 
     @classmethod
     def from_rank(cls, taken: TakenPlan, trace: IterationTrace, *, is_first_shard: bool) -> Self:
-        """Numbers of a rank about an iteration; only a stage's first shard counts its results."""
+        """The numbers of one rank; only a stage's first shard counts its loss and micro-batches."""
         plan, samples, trip = taken.plan, taken.samples, taken.trip
         are_passes = plan.instructions.are_passes
         starts_ms, ends_ms = np.array(trace.start_ms), np.array(trace.end_ms)

@@ -1,4 +1,4 @@
-"""The run folder that this job writes: its lock, the point where the run starts, records, end."""
+"""The run folder that this job writes: its lock, where the run starts, records, how it ends."""
 
 import math
 import shutil

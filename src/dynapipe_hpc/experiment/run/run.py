@@ -152,8 +152,8 @@ class Checkpoints:
     def end(self, n_done: int, *, stopped: bool, changed: bool = True) -> None:
         """Returns when all checkpoints are complete, including the last one if one is wanted.
 
-        `stopped` means that the run is to continue later, `changed` that an iteration was executed:
-        without one, a checkpoint already has everything.
+        `stopped` means that the run is to continue later, `changed` means that an iteration was
+        executed: else a checkpoint already has everything.
         """
         if changed and (stopped or self._config.last):
             self.save_now(n_done)

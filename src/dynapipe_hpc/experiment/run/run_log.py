@@ -96,7 +96,7 @@ class Trackers:
         except Full:
             pass
         if self._thread.is_alive():
-            warn(f"trackers have not got all numbers after {MAX_END_S:g} s; the rest is lost")
+            warn(f"trackers have not received all numbers after {MAX_END_S:g} s; the rest is lost")
 
     def _serve(self) -> None:
         while (entry := self._waiting.get()) is not None:

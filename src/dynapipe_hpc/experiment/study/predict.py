@@ -176,7 +176,7 @@ def _plan(
 ) -> Planned:
     """Plans one iteration as a run does, up to the encoded bytes of all plans.
 
-    In place of a planner, there may be the reason why there is none.
+    `planner` may also be a string: the reason why there is no planner.
     """
     reason = planner if isinstance(planner, str) else ""
     choice: Choice | None = None
@@ -221,7 +221,7 @@ def tokens_per_s(records: Sequence[PlannedIteration]) -> float | None:
 
 
 def real_shares(records: Sequence[PlannedIteration]) -> tuple[float, float | None]:
-    """Real shares of the computed tokens: encoder and decoder; or of all tokens, and None."""
+    """Shares of computed tokens that are real, in encoder and decoder; else in all, and None."""
     inputs, targets, rows, target_rows = (
         sum(getattr(record, name) for record in records)
         for name in ("input_tokens", "target_tokens", "row_tokens", "target_row_tokens")

@@ -125,7 +125,7 @@ every = {every}
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Facts that a user knows before there is a configuration; no `model` for a small new model."""
+    """Facts that a user knows before there is a configuration; no `model` means a small new one."""
 
     dataset: Path
     n_ranks: int

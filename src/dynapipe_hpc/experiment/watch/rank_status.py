@@ -259,7 +259,7 @@ def remove_hang(run: Path, rank: int) -> None:
 
 
 def now_of_files(run: Path, rank: int) -> float:
-    """Now by the file system's clock; to be called when the rank has just written its file."""
+    """The current time by the file system's clock, if the rank has just written its file."""
     try:
         return _path(run, rank).stat().st_mtime
     except OSError:

@@ -1,9 +1,9 @@
 """Linear maps and embeddings that are cut over shards, adapters of the maps, and what lies between.
 
 A pair of maps needs one sum over shards per direction, and adds it to the residual stream. Each
-shard of a stage holds all of the stream, or its own tokens (sequence parallelism): then norms and
-additions run on each shard for its own tokens, tokens are gathered before maps that divide outputs,
-and sums over shards leave each shard its own tokens.
+shard of a stage holds all of the stream, or its own tokens (sequence parallelism). With the latter,
+norms and additions run on each shard for its own tokens, tokens are gathered before maps that
+divide outputs, and sums over shards leave each shard its own tokens.
 
 Source: Shoeybi et al., "Megatron-LM", arXiv:1909.08053, section 3; Korthikanti et al., "Reducing
 Activation Recomputation in Large Transformer Models", arXiv:2205.05198, section 4.2.
@@ -225,7 +225,7 @@ class ShardedLinear(nn.Module):
         self._block_sizes: Mapping[str, int] = {}
 
     def adapt(self, blocks: Sequence[str], lora: Lora) -> None:
-        """Adds uninitialized adapters to blocks of outputs, by name; one name is for all."""
+        """Adds uninitialized adapters to blocks of outputs, by name; one name stands for all."""
         (n_outputs, n_inputs), split = self.weight.shape, self.splits["weight"]
         if len(blocks) > 1:
             split = replace(split, n_blocks=1)
@@ -240,7 +240,7 @@ class ShardedLinear(nn.Module):
         return [each.lora_a for each in self.adapters.values() if isinstance(each, Adapter)]
 
     def added(self, lows: Sequence[Tensor]) -> Tensor | None:
-        """Sum of what adapters add to outputs, from each A times the inputs; None without any."""
+        """Sum that adapters add to the outputs, from each A times the inputs; None without any."""
         if not lows:
             return None
         pairs = zip(self.adapters.items(), lows, strict=True)

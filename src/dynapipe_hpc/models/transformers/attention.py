@@ -26,7 +26,7 @@ _UNREAD = frozenset({"position_ids", "use_cache", "output_attentions", "cache_po
 
 
 class Scores(NamedTuple):
-    """Options of scores, see `capped_attention`; None for the default, or for no such option."""
+    """Options of scores, see `capped_attention`; None means the default, or no such option."""
 
     scale: float | None = None
     window: int | None = None

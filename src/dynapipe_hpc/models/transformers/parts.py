@@ -180,7 +180,7 @@ class _GroupedProduct(Function):
 
 
 class _ExpertProducts(TorchFunctionMode):
-    """Mode that replaces grouped products, which `meta` supports in one type only."""
+    """Replaces grouped matrix products, as the device `meta` supports them in one dtype only."""
 
     def __init__(self, calls: _Calls) -> None:
         super().__init__()

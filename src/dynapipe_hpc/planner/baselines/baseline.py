@@ -303,7 +303,7 @@ def row_counts(samples: Sequence[Sample], _: CostModel, cluster: Cluster) -> Ite
 
 
 def budgets(samples: Sequence[Sample], cost: CostModel, cluster: Cluster) -> Iterator[int]:
-    """Budgets of padded tokens, up to those of all samples of a replica padded to the longest."""
+    """Budgets of padded tokens; the largest holds all samples of a replica in equal rows."""
     lengths = row_lengths(samples, cost.is_encoder_decoder)
     longest = int((lengths.row_tokens + lengths.target_tokens).max())
     return _rising(longest, most=longest * -(-len(samples) // cluster.n_replicas))

@@ -19,8 +19,8 @@ class RowCountConfig(ConfigTable):
     Attributes:
         rule: Name of the rule.
         rows_per_microbatch: Rows of a micro-batch, fewer where some replica would get no
-            micro-batch; "tuned" for the number whose plan is predicted to be fastest, for each
-            batch.
+            micro-batch; "tuned" chooses, for each batch, the number whose plan is predicted to be
+            fastest.
     """
 
     rule: str
@@ -37,9 +37,9 @@ class TokenCountConfig(ConfigTable):
 
     Attributes:
         rule: Name of the rule.
-        tokens_per_microbatch: Most tokens of a micro-batch, padding included; a longer sample has
-            a micro-batch of its own. For packed_balanced, this limits only the mean of all
-            micro-batches. "tuned" for the number whose plan is predicted to be fastest, per batch.
+        tokens_per_microbatch: Maximum size of a micro-batch in tokens, padding included; a longer
+            sample has a micro-batch of its own. For packed_balanced, this limits only the mean
+            size. "tuned" chooses, for each batch, the number whose plan is predicted to be fastest.
     """
 
     rule: str
@@ -55,8 +55,8 @@ class DensePackingConfig(RowCountConfig):
     """Samples packed into rows of equal length, the longest first, each where there is room.
 
     Attributes:
-        row_tokens: Length of rows, at most data.max_tokens. If an iteration has a longer sample,
-            its rows are as long as that sample; 0 for always as long as the longest sample.
+        row_tokens: Length of rows, at most data.max_tokens. Rows of an iteration with a longer
+            sample are as long as that sample; with 0, all rows are as long as the longest sample.
         target_tokens: Length of a t5's rows of targets, like row_tokens.
     """
 
@@ -72,7 +72,7 @@ class NaivePaddingConfig(RowCountConfig):
 
 
 class TokenBudgetConfig(TokenCountConfig):
-    """Samples sorted by length, as many per micro-batch as a limit on padded tokens allows."""
+    """Samples sorted by length; every micro-batch is filled up to a limit of padded tokens."""
 
     rule: Literal["token_budget"]
 

@@ -23,9 +23,9 @@ class DynamicConfig(ConfigTable):
             samples laid end to end in one row (in an encoder-decoder model one of inputs and one
             of targets) with attention within each sample. Each micro-batch has the layout that
             makes the predicted iteration shortest.
-        token_multiple: Every row is padded to a multiple of this many tokens, which is itself a
-            multiple of 8; kernels for 8-bit numbers want 16. Packed rows are filled up, padded rows
-            lengthened; above 128 all rows must be packed. Higher multiples mean fewer shapes:
+        token_multiple: Every row is padded to a multiple of this number of tokens. It must be a
+            multiple of 8; kernels for 8-bit numbers need 16. Packed rows are filled up, padded rows
+            are lengthened; above 128, all rows must be packed. Higher multiples mean fewer shapes:
             packed rows of a decoder-only model have at most data.tokens_per_batch / token_multiple
             shapes.
         recompute_choice: Choice among the modes of planner.cost.recompute: per_microbatch gives
@@ -33,12 +33,12 @@ class DynamicConfig(ConfigTable):
             fastest mode, as in the paper.
         slices: Whether long samples are cut along their tokens into slices, which follow each other
             through the stages as micro-batches of packed rows: off, auto, or the number of tokens
-            of a slice. With auto, samples are cut where that makes the predicted iteration shorter:
-            because other samples would wait for them in the stages, or be recomputed for lack of
-            memory. Slices of a sample take equally long and have 1,024 tokens or more on average.
-            Samples that do not fit uncut are cut, too. Slices need packed rows, adaptive schedules
-            and a decoder-only model (one without soft caps, if its family is transformers); with
-            auto, samples run uncut where one of these is missing.
+            of a slice. With auto, a sample is cut where that makes the predicted iteration shorter:
+            because, if it ran uncut, other samples would wait for it in the stages, or would be
+            recomputed for lack of memory. Slices of a sample take equally long and have 1,024
+            tokens or more on average. Samples that do not fit uncut are cut, too. Slices need
+            packed rows, adaptive schedules and a decoder-only model (one without soft caps, if its
+            family is transformers); with auto, samples run uncut where one of these is missing.
     """
 
     rule: Literal["dynamic"] = "dynamic"

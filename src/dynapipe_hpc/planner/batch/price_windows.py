@@ -1,4 +1,4 @@
-"""Look-up of the costs of every window of neighbouring samples."""
+"""Looks up what every window of neighbouring samples costs."""
 
 from collections.abc import Collection, Iterator, Sequence
 from functools import partial
@@ -52,11 +52,10 @@ def bundles(
 ) -> IntArray:
     """Beginnings of bundles of neighbouring samples, and the end of the last bundle.
 
-    A bundle has 1, 2, 4, ... samples: the most whose tokens together exceed neither a small
-    fraction of a replica's tokens nor the larger of two numbers: half of the longest sample's
-    tokens and a 384th of all tokens.
-    Tokens include padding unless all samples are packed. So a bundle takes little memory and little
-    time, and every replica has many.
+    A bundle has 1, 2, 4, ... samples, as many as two limits on their tokens together allow: a small
+    fraction of a replica's tokens; and half of the longest sample's tokens or a 384th of all
+    tokens, whichever is larger. Tokens include padding unless all samples are packed. So a bundle
+    takes little memory and little time, and every replica has many.
 
     `lengths`: Row lengths of the samples in their order. Returns indices of samples, ascending from
     0 to the number of samples, shape (n_bundles + 1,).
@@ -96,9 +95,9 @@ def _begins(sizes: Sequence[int]) -> Iterator[int]:
 
 PADDED_ONLY = (Layout.PADDED,)
 SMALL_WINDOW_TOKENS = 8192
-"""Windows of up to so many tokens are always looked up. Larger ones of several bundles have at most
-the tokens that a replica has per stage, or those of two longest samples: others leave stages idle,
-unless they take hardly any time."""
+"""Windows of at most this number of tokens are always looked up. Larger ones of several bundles
+have at most the tokens that a replica has per stage, or those of two longest samples: others leave
+stages idle, unless they take hardly any time."""
 
 
 def price_windows(

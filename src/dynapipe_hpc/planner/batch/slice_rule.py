@@ -154,7 +154,7 @@ class _Times(NamedTuple):
         return self.per_token * tokens + self.per_pair * tokens**2
 
     def equal_parts(self, n_tokens: int, n_parts: int, multiple: int) -> list[int]:
-        """Beginnings of parts of a sample that take equally long, in multiples of tokens."""
+        """Beginnings of parts that take equally long, rounded down to multiples of `multiple`."""
         shares = np.arange(n_parts) / n_parts
         a, b = self.per_pair, self.per_token
         total = a * n_tokens**2 + b * n_tokens

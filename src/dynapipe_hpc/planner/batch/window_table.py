@@ -1,4 +1,4 @@
-"""Table of the costs of windows of neighbouring samples."""
+"""Table of costs by window; a window holds neighbouring samples."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ Cells = npt.NDArray[np.int32]
 class SliceCells(NamedTuple):
     """Slices of the samples that are sliced.
 
-    `first`: First slice of each micro-batch of the costs; the micro-batch itself if not sliced.
+    `first`: Index in the costs of every micro-batch's first slice; its own index if not sliced.
     """
 
     first: Cells
@@ -44,7 +44,7 @@ class WindowTable:
     a large batch bundles take the place of samples. Samples whose windows are all alike in all
     modes, such as those of one length in a sorted list if rows are padded, share a row of the
     table. In every mode, a row has as many cells as its largest window has samples: rows of short
-    samples are long, most other rows short. Windows of the same shape share their costs.
+    samples are long, most other rows are short. Windows of the same shape share their costs.
 
     `begin`: Beginnings of bundles in `samples`, ascending, and the end of the last bundle; in small
     batches each bundle has one sample. `cells`: Indices into `costs` of windows of 1, 2, ...
@@ -96,7 +96,7 @@ class WindowTable:
         return np.where(place < end, self.cells[np.minimum(place, len(self.cells) - 1)], -1)
 
     def microbatches(self, first: int, size: int, mode: int) -> Sequence[MicroBatch]:
-        """The micro-batch of a window, see `microbatch`; or the slices of a sample, in order."""
+        """The micro-batch of a window (see `microbatch`), or the slices of a sliced sample."""
         cut = self.sliced.cuts.get((first, mode))
         if cut is None:
             return (self.microbatch(first, size, mode),)

@@ -53,7 +53,7 @@ class Choice:
 
     @property
     def candidates(self) -> list[Candidate]:
-        """The plans."""
+        """The attempts that gave a plan."""
         return [each for each in self.tried if isinstance(each, Candidate)]
 
     @property

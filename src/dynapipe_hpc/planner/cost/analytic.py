@@ -121,7 +121,7 @@ def analytic_cost(
         placement: The layers of every stage.
         cluster: The ranks.
         config: The machine's rates, and the modes of recomputation.
-        parts: Parts by kind, if the model's family has no closed forms; None for `shape.parts`.
+        parts: Parts by kind, if the model's family has no closed forms; None means `shape.parts`.
 
     Raises:
         InputError: There are neither parts nor closed forms.

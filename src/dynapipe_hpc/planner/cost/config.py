@@ -35,7 +35,7 @@ class AnalyticTable(AnyCostConfig):
     The defaults describe one CPU core that computes in float32 with AdamW.
 
     Attributes:
-        kind: Costs are estimated.
+        kind: Kind of costs; these are estimated.
         flops_per_ms: Peak rate of a rank, in floating-point operations per ms.
         memory_bytes_per_ms: Bandwidth of a rank's memory.
         launch_ms: Least time of the forward pass of one layer, however small the micro-batch; its
@@ -55,8 +55,8 @@ class AnalyticConfig(AnalyticTable):
 
     Attributes:
         element_bytes: Size of one number of an activation or weight.
-        state_factor: Bytes of weights, gradients and optimizer state per byte of weights; None for
-            the bytes of AdamW.
+        state_factor: Bytes of weights, gradients and optimizer state per byte of weights; None
+            means those of AdamW.
     """
 
     element_bytes: int = Field(default=4, ge=1, le=16)
@@ -67,7 +67,7 @@ class ProfiledConfig(AnyCostConfig):
     """Measurements of the machine, as `dynapipe-hpc profile` writes them.
 
     Attributes:
-        kind: Costs were measured.
+        kind: Kind of costs; these are measured.
         path: The cost table (HDF5), or measurements as CSV with NAME_parameters.csv beside
             NAME.csv.
     """

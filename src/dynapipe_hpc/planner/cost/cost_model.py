@@ -26,8 +26,8 @@ class Cost(IntEnum):
         BACKWARD_MS: Time of the backward pass, for gradients of inputs and of weights.
         WEIGHT_MS: Weight-gradient part of the backward pass, which may be deferred.
         SPLITTING_MS: Time by which a backward pass takes longer if that part is deferred.
-        BOUNDARY_BYTES: Activations sent to the next stage, which returns as many bytes of
-            gradients; 0 on the last stage.
+        BOUNDARY_BYTES: Activations sent to the next stage; the gradients sent back have the same
+            size. 0 on the last stage.
         STORED_BYTES: Activations stored from the forward pass to the backward pass.
         FORWARD_TRANSIENT_BYTES: Memory needed in addition while the forward pass runs.
         BACKWARD_TRANSIENT_BYTES: Memory needed in addition while the backward pass runs.
@@ -96,7 +96,7 @@ class Shapes(NamedTuple):
 
     @property
     def input_row_tokens(self) -> Sizes:
-        """Length of `input_rows`, which have as many tokens as all rows."""
+        """Length of `input_rows`, which have the same number of tokens as all rows."""
         return self.row_tokens * (self.n_rows / self.input_rows)
 
     def take(self, microbatches: IntArray) -> "Shapes":
@@ -352,7 +352,7 @@ class CostModel:
         return self if self.bound is None else replace(self, price=self.bound, bound=None)
 
     def of_layout(self, layout: Layout) -> "CostModel":
-        """The costs of rows whose samples lie in a layout."""
+        """The costs of rows in the given layout."""
         known = layout if layout in self.layouts else Layout.PADDED
         return self if known is self.layout else replace(self, layout=known)
 

@@ -20,7 +20,7 @@ from dynapipe_hpc.planner.cost.cost_model import (
 )
 
 OfRows = Callable[[float, float], float]
-"""Function of the number of rows of a micro-batch and of their length in tokens."""
+"""Function of a micro-batch's number of rows and of their length in tokens."""
 
 BACKWARD_SHARE = 2 / 3
 """Part of the time of both passes that the backward pass takes."""

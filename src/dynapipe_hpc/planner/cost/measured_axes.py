@@ -37,7 +37,7 @@ def common_axes(layers: Mapping[str, LayerProfile], path: Path) -> Axes:
 
 
 def on_three_axes(layers: Mapping[str, LayerProfile]) -> dict[str, LayerProfile]:
-    """The layers with three-dimensional grids, of length 1 along sizes that do not matter."""
+    """The layers with grids of three dimensions: length 1 along sizes that do not change costs."""
     return {kind: _spread(layer, _places(kind, layers)) for kind, layer in layers.items()}
 
 

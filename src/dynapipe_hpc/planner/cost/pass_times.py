@@ -178,7 +178,7 @@ class PassTimes:
 
     @property
     def corrections(self) -> Corrections:
-        """Factors of the fastest replica, and slowness of all replicas if their speeds differ."""
+        """Factors of the fastest replica's times; the slowness of each replica if speeds differ."""
         fastest = self.slowness.min(axis=0)
         slower = self.slowness / fastest
         if (slower < ALIKE).all():

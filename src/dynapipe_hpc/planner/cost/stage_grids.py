@@ -182,7 +182,7 @@ def _on_stages(
 
 
 def _part(grid: FloatArray, count: FloatArray, quantity: str) -> FloatArray:
-    """One kind of layer; zero on stages that hold none."""
+    """Amount that a kind of layer adds on every stage; zero on stages without such a layer."""
     factor = count.clip(max=1) if _is_shared(quantity) else count
     on_stages = np.zeros((*grid.shape, len(count)))
     held = count > 0
@@ -263,7 +263,7 @@ def tokens_of_points(axes: Axes) -> IntArray:
 
 
 def most_tokens(axes: Axes, points: FloatArray) -> FloatArray:
-    """Tokens of the largest feasible point of every kind of stage, shape (n_kinds,).
+    """Tokens of the largest feasible point, by kind of stage, shape (n_kinds,).
 
     `axes`: Numbers of rows, tokens per row and target tokens, each ascending. `points`: Costs,
     infinite where infeasible, shape (n_rows, n_lengths, n_target_lengths, n_kinds, len(Cost)).
@@ -306,7 +306,7 @@ def with_corners(axes: Axes, points: FloatArray) -> FloatArray:
 
 
 def _moved(points: FloatArray, places: tuple[int, ...]) -> FloatArray:
-    """The points one step before on some axes; infinite before the first."""
+    """Points with the values of those before them along some axes; the first are infinite."""
     moved = np.roll(points, [1] * len(places), places)
     for place in places:
         np.moveaxis(moved, place, 0)[0] = np.inf

@@ -51,7 +51,7 @@ def parts_of_stages(shape: ModelShape, placement: Placement) -> dict[str, FloatA
 
 
 def boundary_sizes(shape: ModelShape, placement: Placement, n_stream_shards: int = 1) -> FloatArray:
-    """Numbers that a shard sends on per input (or only) and target token, shape (n_stages, 2)."""
+    """Numbers that a shard sends per row token and per target token, shape (n_stages, 2)."""
     of_pairs = [each is Boundary.PAIR for each in placement.boundaries(shape)]
     width = shape.hidden_size / n_stream_shards
     sizes: FloatArray = width * np.stack([np.ones(placement.n_stages), of_pairs], 1)

@@ -44,7 +44,7 @@ class ScheduleConfig(ConfigTable):
             if name not in self._known:
                 raise ValueError(
                     f"rules: {name!r} cannot be used with split_backward = "
-                    f"{str(self.split_backward).lower()}, only {', '.join(self._known)}; name "
-                    "one of these, or change split_backward"
+                    f"{str(self.split_backward).lower()}; these can: {', '.join(self._known)}; "
+                    "name one of these, or change split_backward"
                 )
         return self

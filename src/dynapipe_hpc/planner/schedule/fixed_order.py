@@ -26,7 +26,7 @@ def one_f_one_b(costs: StageCosts, _limit_bytes: FloatArray, _link: Link = INSTA
 
 @lru_cache(maxsize=256)
 def _order(n_microbatches: int, n_stages: int) -> Schedule:
-    """The passes, whatever their costs: equal numbers of micro-batches have equal passes."""
+    """The order of the passes, which depends on these numbers and not on costs."""
     first = len(PassKind) * np.arange(n_microbatches)
     forwards, backwards = ((first + k).tolist() for k in (PassKind.FORWARD, PassKind.BACKWARD))
     warm_ups = range(n_stages, 0, -1)
@@ -56,7 +56,7 @@ def zb_h1(costs: StageCosts, _limit_bytes: FloatArray, _link: Link = INSTANT) ->
 
 @lru_cache(maxsize=256)
 def _split_order(n_microbatches: int, n_stages: int) -> Schedule:
-    """The passes, whatever their costs: equal numbers of micro-batches have equal passes."""
+    """The order of the passes, which depends on these numbers and not on costs."""
     of_stages = [_split_codes(n_microbatches, n_stages - s, s) for s in range(n_stages)]
     codes = np.array(of_stages, np.int32)
     codes.setflags(write=False)

@@ -9,10 +9,10 @@ class CheckpointConfig(ConfigTable):
     """The [checkpoint] table: when checkpoints are written, and which are kept.
 
     Attributes:
-        every: Number of iterations between checkpoints; 0 for none before the end.
+        every: Number of iterations between checkpoints; 0 writes none before the end.
         last: Whether to write a checkpoint after the last iteration. A run that is asked to stop
             writes one if this or `every` is set.
-        keep_last: Number of newest checkpoints to keep. While one is written, there is one more.
+        keep_last: Number of newest checkpoints to keep; one more while a checkpoint is written.
         keep_every: Interval in iterations: checkpoints at its multiples are kept permanently; 0
             keeps none. It does not cause checkpoints to be written: see `every`.
         keep_best: Whether to write a checkpoint whenever an evaluation finds the lowest loss so

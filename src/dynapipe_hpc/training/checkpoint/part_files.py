@@ -98,7 +98,7 @@ def data_path(folder: Path, rank: int) -> Path:
 
 
 def index_path(folder: Path, rank: int) -> Path:
-    """Path of the file of the index of a rank's numbers."""
+    """Path of the index file of a rank's numbers."""
     return folder / f"part-{rank:05d}.json"
 
 

@@ -84,7 +84,7 @@ def _parts(tensors: ModelTensors) -> Iterator[StatePart]:
 
 
 MAX_BYTES = 10**9
-"""Most bytes of tensors in a file; all of them are in memory while the file is written."""
+"""Maximum size of a file's tensors in bytes; all are in memory while the file is written."""
 ReadRows = Callable[[str, int, int], Tensor]
 """Function that returns rows of an unsplit weight; takes its name, the first row and the end."""
 _PREFIX = "base_model.model"  # of names in a model that `peft` has wrapped
@@ -210,7 +210,7 @@ def export_model(
     If a model has adapters, its checkpoint holds only these. They are written in the format of
     `peft`, or added to the weights that they were trained on.
 
-    `output`: The folder, which must not exist. `dtype`: Type of the written weights; None for the
+    `output`: The folder, which must not exist. `dtype`: Type of the written weights; None means the
     type in the model's `config.json`, or float32. `base`: Model with the weights that adapters are
     added to; None to write adapters alone.
     """

@@ -153,11 +153,11 @@ def same(name: str, shape: tuple[int, ...], source: str) -> TensorMap:
 
 Values = dict[str, Any]  # of a JSON object, or of the [model] table
 LONGEST = 2**24
-"""Most tokens of a row that the [model] table allows."""
+"""Maximum length of a row that the [model] table allows, in tokens."""
 
 
 def sizes_of(settings: Settings, names: Mapping[str, str]) -> dict[str, int]:
-    """Sizes by our names, from settings or their class, which have them by Hugging Face names."""
+    """Sizes by our names, from settings, or defaults of their class, with Hugging Face names."""
     complete = settings.completed(*names.values())
     return {ours: complete.integer(theirs) for ours, theirs in names.items()}
 

@@ -230,7 +230,7 @@ HASH_FACT = "the hash of the weights of model.init_from"
 
 
 def hash_of_weights(origin: Origin) -> str:
-    """Hash of the checksums of a checkpoint, or of samples of the files of a Hugging Face folder.
+    """Hash of a checkpoint's checksums, or of samples from the files of a Hugging Face folder.
 
     Samples are a file's size, its beginning, and blocks spread over it: the weights of other
     models differ everywhere.

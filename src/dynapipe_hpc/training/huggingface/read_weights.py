@@ -20,7 +20,7 @@ from dynapipe_hpc.training.huggingface.tensors import ModelTensors, SafetensorsE
 
 WEIGHT, ADAPTER = "weight/", ".adapters."
 ROWS_BYTES = 1 << 24
-"""Most bytes, in float32, of rows of a large tensor in memory at once; they stay on the heap."""
+"""Maximum size, in float32, of rows of a large tensor in memory at once; they stay on the heap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def load_model(origin: Origin) -> StageOfFamily:
 
 
 def read_part(tensors: ModelTensors, part: StatePart) -> None:
-    """Overwrites a block of a weight with values of the tensors of a folder."""
+    """Overwrites a block of a weight with values from the tensors in a folder."""
     tensor_map = tensors.maps[part.name]
     if not tensor_map.is_stack:
         _read_block(tensors, part, tensor_map)

@@ -114,7 +114,7 @@ _WRAPPERS = {
 
 
 def _check_names(folder: Path, names: Collection[str]) -> None:
-    """Refuses tensors of a model that was saved inside another object, which is named."""
+    """Refuses tensors of a model that was saved inside another object; the error names it."""
     for prefix, remedy in _WRAPPERS.items():
         if wrapped := [name for name in names if name.startswith(prefix)]:
             raise InputError(

@@ -83,7 +83,7 @@ def mapping_of_decoder(settings: Settings) -> ModelTypeMapping:
 
 
 def media_problem(settings: Settings) -> str:
-    """Reason why a model of text and of other media is refused; empty for one of text."""
+    """Reason why a model of text and other media is refused; empty for a model of text alone."""
     for name in ("text_config", "vision_config", "audio_config"):
         if settings.get(name) is not None:
             return (
