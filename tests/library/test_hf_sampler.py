@@ -14,7 +14,6 @@ from tests.library.small_gpt2 import (
     COST,
     DATA,
     LENGTHS,
-    PER_STEP,
     Gradients,
     assert_same,
     gradients_of,
@@ -32,19 +31,6 @@ ROOT = Path(__file__).parents[2]
 pytest.importorskip("accelerate")  # without which `transformers` has no trainer
 attention = pytest.importorskip("attention_per_sample")
 trainers = pytest.importorskip("planned_trainer")  # which needs transformers
-
-
-def test_the_mean_over_replicas_has_the_gradients_of_the_whole_batch() -> None:
-    replicas = [sampler(n_replicas=3, replica=replica) for replica in range(3)]
-    steps = [next(iter(replica)) for replica in replicas]
-    loaders = [next(iter(step_loader(DATA, padded_to_longest, each))) for each in replicas]
-    indices = [i for step in steps for i in samples_of(step)]
-    assert len(set(indices)) == PER_STEP
-    trained = model()
-    for batch in (batch for loaded in loaders for batch in loaded):
-        weight = batch.pop("loss_weight")
-        (weight / 3 * trained(**batch).loss).backward()
-    assert_same(gradients_of(trained), whole_batch(indices)[1])
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -1,7 +1,7 @@
 from tests.mutants.mutant import of
 
 BASELINES = (
-    *of("planner/baselines/baseline.py", "tests/planner/baselines/test_baseline.py",
+    *of("planner/baselines/baseline.py", "tests/planner/baselines/test_groupings.py",
         ("yield min(n, most)", "yield n", "more rows than a replica has samples",
          "row_counts_reach_all_samples_of_a_replica"),
         ("longest * 2 ** (k / 4)), most)", "longest * 4**k), most)", "coarse token budgets",
