@@ -18,6 +18,7 @@ from dynapipe_hpc.planner.baselines.baseline import (
     Baseline,
     balanced_groups,
     budgets,
+    deal,
     lower_by_swaps,
     next_fit,
     packed_balanced,
@@ -234,6 +235,11 @@ def test_the_last_rows_are_split_until_every_replica_has_as_many() -> None:
         [(5,)],
         [(4,)],
     ]
+
+
+def test_rows_are_dealt_in_turns() -> None:
+    assert deal([[0], [1, 2], [3], [4]], 2) == [[[0], [3]], [[1, 2], [4]]]
+    assert deal([[0], [1, 2], [3]], 2) == [[[0], [3]], [[1], [2]]]
 
 
 def pair_cost(pair_ms: float = 0.0) -> CostModel:
