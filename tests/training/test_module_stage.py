@@ -9,6 +9,7 @@ import torch
 from tests.examples.equal_shares import equal_shares
 from tests.examples.linear_cost import linear_cost, naive
 from tests.examples.local_ranks import LocalCollectives, LocalNetwork, LocalSums, LocalWorld
+from tests.examples.pipeline_training import networks_of
 from tests.examples.training_case import (
     MAX_TOKENS,
     SHAPE,
@@ -387,14 +388,7 @@ def test_samples_that_do_not_fit_are_evaluated_as_slices() -> None:
 def evaluated(cluster: Cluster, shape: ModelShape, plans: list[list[RankPlan]]) -> Tensor:
     """Sums of losses and numbers of target tokens, added up over all ranks."""
     world = LocalWorld(cluster.n_ranks)
-    networks = [
-        LocalNetwork(
-            world,
-            lambda shape: torch.empty(shape, dtype=torch.float64),
-            [rank for rank in range(cluster.n_ranks) if cluster.shard_of(rank) == shard],
-        )
-        for shard in range(cluster.n_shards)
-    ]
+    networks = networks_of(world, cluster, torch.float64)
     sums = LocalSums(world, cluster)
 
     def work(rank: int) -> Tensor:
