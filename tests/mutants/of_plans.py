@@ -72,7 +72,7 @@ PLAN = (
         ('"" if «self.cache_width→True» else', "a number of tokens for slices of a T5")),
     *of("planner/config.py", "tests/experiment/test_slices_config.py",
         ("or Layout.PACKED not in self._layouts:", "or False:", "slices of padded rows")),
-    *of("planner/config.py", "tests/experiment/test_place_layers.py",
+    *of("planner/config.py", "tests/experiment/test_experiment.py",
         ("return min(self._layouts)", "return max(self._layouts)",
          "a model of padded rows, too, is placed by costs of packed ones",
          "layers_are_placed_by_costs_of_the_plainest_layout_that_plans_may_have")),

@@ -52,7 +52,7 @@ from dynapipe_hpc.planner.schedule.rules import RULES
 from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
 
 COST = linear_cost(launch_ms=(3.0, 2.0), token_ms=(0.05, 0.04))
-ROOMY = Cluster(n_stages=2, n_replicas=2, device_memory_bytes=10**9)
+TWO_REPLICAS = Cluster(n_stages=2, n_replicas=2, device_memory_bytes=10**9)
 SAMPLES = samples_of([200, 10, 64, 33, 8, 120, 9, 40, 64, 16, 12])
 
 
@@ -64,7 +64,7 @@ NEXT_FIT = PackedNextFitConfig(rule="packed_next_fit", tokens_per_microbatch=40)
 def planned_by(
     config: BaselineConfig,
     cost: CostModel = COST,
-    cluster: Cluster = ROOMY,
+    cluster: Cluster = TWO_REPLICAS,
     rules: Sequence[ScheduleRule] = (one_f_one_b,),
 ) -> Baseline:
     return Baseline(config, rules, cost, cluster)
@@ -105,7 +105,7 @@ def test_settings_reach_all_samples_of_a_replica(
     n_replicas: int,
     expected: list[int],
 ) -> None:
-    cluster = ROOMY.model_copy(update={"n_replicas": n_replicas})
+    cluster = TWO_REPLICAS.model_copy(update={"n_replicas": n_replicas})
     assert list(settings(samples_of(lengths), COST, cluster)) == expected
 
 
@@ -184,17 +184,17 @@ def test_the_search_keeps_to_the_mode() -> None:
     assert modes_of(chooser.choose(samples_of(LENGTHS))) == {Recompute.FULL}
 
 
-ONE_REPLICA = Cluster(n_stages=2, device_memory_bytes=10**9)
+ROOMY = Cluster(n_stages=2, device_memory_bytes=10**9)
 
 
 def test_naive_padding_pads_all_to_the_longest_in_order_of_arrival() -> None:
     samples = samples_of([3, 30, 5, 7, 2])
-    (found,) = naive_padding(samples, linear_cost(), ONE_REPLICA, 2)
+    (found,) = naive_padding(samples, linear_cost(), ROOMY, 2)
     assert found == [PaddedRows((0, 1), 32), PaddedRows((2, 3), 32), PaddedRows((4,), 32)]
 
 
 def test_samples_of_alike_length_fill_micro_batches_up_to_the_budget() -> None:
-    (found,) = token_budget(samples_of([3, 30, 16, 15, 7, 2, 8]), linear_cost(), ONE_REPLICA, 32)
+    (found,) = token_budget(samples_of([3, 30, 16, 15, 7, 2, 8]), linear_cost(), ROOMY, 32)
     assert [(m.row_tokens, m.n_rows) for m in found] == [(32, 1), (16, 2), (8, 4)]
     assert all(m.padded_tokens <= 32 for m in found)
 
@@ -217,7 +217,7 @@ def test_only_the_last_bin_is_open_and_what_is_too_large_is_alone() -> None:
 
 
 def test_samples_lie_end_to_end_in_order_of_arrival() -> None:
-    (found,) = packed_next_fit(samples_of([9, 11, 7, 5, 30]), linear_cost(), ONE_REPLICA, 20)
+    (found,) = packed_next_fit(samples_of([9, 11, 7, 5, 30]), linear_cost(), ROOMY, 20)
     assert found == [
         PackedRow((0, 1), 24, offsets=(0, 9, 20)),
         PackedRow((2, 3), 16, offsets=(0, 7, 12)),
@@ -290,7 +290,7 @@ def test_a_long_sample_has_as_much_work_as_many_more_tokens_of_short_ones() -> N
     samples = samples_of([32, 16, 16, 16, 16])
 
     def sizes(cost: CostModel) -> list[int]:
-        (found,) = packed_balanced(samples, cost, ONE_REPLICA, 48)
+        (found,) = packed_balanced(samples, cost, ROOMY, 48)
         return sorted(len(m.sample_ids) for m in found)
 
     assert sizes(pair_cost()) == [2, 3]  # 48 tokens each
@@ -298,7 +298,7 @@ def test_a_long_sample_has_as_much_work_as_many_more_tokens_of_short_ones() -> N
 
 
 def test_every_replica_has_as_many_micro_batches_as_the_one_with_the_most_tokens_needs() -> None:
-    found = packed_balanced(samples_of([48, 8, 8, 8, 8, 8]), linear_cost(), ROOMY, 44)
+    found = packed_balanced(samples_of([48, 8, 8, 8, 8, 8]), linear_cost(), TWO_REPLICAS, 44)
     # 48 tokens need two, which the one sample of that replica cannot form.
     assert found[0] == [PackedRow((0,), 48, offsets=(0, 48))]
     assert [m.row_tokens for m in found[1]] == [24, 16]
@@ -306,7 +306,7 @@ def test_every_replica_has_as_many_micro_batches_as_the_one_with_the_most_tokens
 
 @pytest.mark.parametrize(("tokens", "n"), [(1000, 1), (64, 1), (63, 2), (32, 2), (31, 3), (1, 8)])
 def test_there_are_as_many_micro_batches_as_budgets_in_the_tokens(tokens: int, n: int) -> None:
-    (found,) = packed_balanced(samples_of([8] * 8), linear_cost(), ONE_REPLICA, tokens)
+    (found,) = packed_balanced(samples_of([8] * 8), linear_cost(), ROOMY, tokens)
     assert len(found) == n
 
 
