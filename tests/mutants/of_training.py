@@ -143,7 +143,7 @@ TRAINING = (
     *of("experiment/profile/grid.py", "tests/experiment/profile/test_profile.py",
         ("tuple(n_before + i for", "tuple(i for",
          "packed pairs are those of padded rows, which are a token shorter",
-         "packed_rows_are_measured_where_plans_may_have_them")),
+         "packed_pairs_are_measured_where_plans_may_have_them")),
     *of("experiment/profile/profile.py", "tests/experiment/profile/test_profile.py",
         ("is_packed = mode.layout is Layout.PACKED", "is_packed = False",
          "what is measured as packed rows is padded",
