@@ -4,7 +4,6 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import transformers
@@ -17,12 +16,10 @@ from tests.examples.any_decoders import (
     wide_decoder,
 )
 from tests.examples.measured_layers import linear_table_of
-from tests.examples.tokenized import write_samples
 from tests.jobs.command_line import call, call_all, columns
-from tests.jobs.tuning_files import N_IDS, write_tuning_files
+from tests.jobs.tuning_files import write_tuning_files
 from tests.oracles.in_float64 import in_float64
-from tests.oracles.plain_run import PlainRun
-from tests.oracles.plain_tuning import plain_losses
+from tests.oracles.plain_tuning import check_tuned_model
 
 from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.cli.main import main
@@ -31,7 +28,6 @@ from dynapipe_hpc.report.run_folder import RunFolder
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-PROMPT = [5, 17, 3, 29]
 ONE_REPLICA = ("--set", "cluster.n_replicas=1")
 SPLIT = (*ONE_REPLICA, *("--set", "planner.schedule={split_backward=true, rules=['zb_h1']}"))
 MEASURED = ("--set", "planner.cost={kind='profiled', path='qwen3_moe/measured.h5'}")
@@ -99,34 +95,14 @@ def write_costs(folder: Path, lora: Lora | None = None) -> None:
 def test_training_gives_the_losses_and_the_model_of_a_plain_loop(
     name: str, trained: Path, tmp_path: Path
 ) -> None:
-    folder, kind = trained / name, DECODERS[name]
-    with in_float64(kind.module):
+    folder, module = trained / name, DECODERS[name].module
+    with in_float64(module):
         model = random_decoder(name)
-        expected = list(plain_losses(model, PlainRun(folder / "run", folder / "corpus.h5")))
-    (found,) = columns(folder / "run", "loss")
-    assert found == pytest.approx(expected, rel=1e-9)
-
-    assert main(["export", str(folder / "run"), "-o", str(tmp_path / "new")]) == 0
+    check_tuned_model(model, module, folder, tmp_path / "new")
     files = [
         set(load_file(at / "model.safetensors")) for at in (folder / "theirs", tmp_path / "new")
     ]
     assert files[0] == files[1]
-    with in_float64(kind.module):
-        exported = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "new")
-        if hasattr(model.config, "num_experts_per_tok"):
-            exported.set_experts_implementation("eager")
-        assert exported.dtype == torch.float64
-        torch.testing.assert_close(exported.state_dict(), model.state_dict(), rtol=1e-8, atol=1e-8)
-        assert exported.generation_config.eos_token_id == [2, N_IDS - 1]
-        model.generation_config.eos_token_id = [2, N_IDS - 1]
-        assert generated(exported) == generated(model)
-
-
-def generated(model: Any) -> list[int]:
-    """Ids after a prompt, the likeliest each time."""
-    found = model.generate(torch.tensor([PROMPT]), do_sample=False, max_new_tokens=12)
-    tokens: list[int] = found[0].tolist()
-    return tokens
 
 
 @pytest.mark.parametrize("name", SPLIT_COSTS)
@@ -171,71 +147,45 @@ SCHEDULED = (
     # What waits is less than was kept before.
     *((name, "zb_h1", 0.1) for name in ("llama", "starcoder2", "mixtral")),
 )
-SLICED = ("phi3", "gemma3")
-EFFORT = ("--set", "planner.search.effort=1")
+
+
+# Estimated costs, slow in computing.
+COST = {
+    "kind": "analytic",
+    "recompute": ["none", "full"],
+    "launch_ms": 1e-6,
+    "flops_per_ms": 1e5,
+}
+ESTIMATED: dict[str, dict[str, Any]] = {
+    "data": {"max_tokens": 64, "tokens_per_batch": 512},
+    "model": {"family": "transformers"},
+    "cluster": {"n_replicas": 1},
+    "planner": {"cost": COST, "batch": {"rule": "dynamic", "layouts": ["padded"]}},
+    "training": {"dtype": "float32", "iterations": 4},
+}
 
 
 @pytest.fixture(scope="module")
 def estimated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder per type and rule, or per type with slices, with a run of two stages in each."""
+    """A folder per type and rule with a run of two stages."""
     folder = tmp_path_factory.mktemp("estimated")
     runs = []
     for name, rule, _ in SCHEDULED:
         case = f"{name}_{rule}"
         wide_decoder(name, folder / case / "theirs")
-        padded = {"layouts": ["padded"]}
-        write_estimated_run(folder, case, padded, max_tokens=64, tokens_per_batch=512)
+        write_tuning_files(folder / case, f"{case}/", ESTIMATED)
         splits = str(rule == "zb_h1").lower()
         schedule = f"planner.schedule={{rules=['{rule}'], split_backward={splits}}}"
         runs.append(run_of(case, "run", "--set", schedule))
-    for name in SLICED:
-        wide_decoder(name, folder / name / "theirs")
-        sliced = {"layouts": ["packed"], "slices": 64}
-        write_estimated_run(folder, name, sliced, max_tokens=512, tokens_per_batch=1024)
-        stream = np.random.default_rng(8)
-        samples = [
-            (*(stream.integers(0, N_IDS, each).tolist() for each in (n, 20)), "task")
-            for n in stream.integers(1, 490, 60)
-        ]
-        write_samples(folder / name / "corpus.h5", samples, N_IDS)
-        runs.append(run_of(name, "run", *EFFORT))
     call_all(folder, 2, *runs)
     return folder
-
-
-def write_estimated_run(folder: Path, case: str, batch: dict[str, Any], **data: int) -> None:
-    """A dataset and a configuration of two stages with estimated costs, slow in computing."""
-    rates = {"launch_ms": 1e-6, "flops_per_ms": 1e5}
-    cost = {"kind": "analytic", "recompute": ["none", "full"], **rates}
-    tables: dict[str, dict[str, Any]] = {
-        "data": data,
-        "model": {"family": "transformers"},
-        "cluster": {"n_replicas": 1},
-        "planner": {"cost": cost, "batch": {"rule": "dynamic", **batch}},
-        "training": {"dtype": "float32", "iterations": 4},
-    }
-    write_tuning_files(folder / case, f"{case}/", tables)
 
 
 @pytest.mark.parametrize(("name", "rule", "margin"), SCHEDULED)
 def test_estimated_memory_is_what_a_run_takes(
     name: str, rule: str, margin: float, estimated: Path
 ) -> None:
-    check_peaks(estimated / f"{name}_{rule}" / "run", margin)
-
-
-@pytest.mark.parametrize("name", SLICED)
-def test_estimated_memory_is_what_slices_take(
-    name: str, estimated: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    check_peaks(estimated / name / "run", 0.05)
-    monkeypatch.chdir(estimated)
-    assert main(["plan", f"{name}/config.toml", *EFFORT]) == 0
-    assert "packed tokens 0 to 64 of sample " in capsys.readouterr().out
-
-
-def check_peaks(run: Path, margin: float) -> None:
-    records = list(RunFolder.open(run).records())
+    records = list(RunFolder.open(estimated / f"{name}_{rule}" / "run").records())
     assert len(records) == 4
     for record in records:
         assert record.predicted_peak_bytes == pytest.approx(record.measured_peak_bytes, rel=margin)

@@ -53,7 +53,7 @@ from dynapipe_hpc.training.token_loader import TokenLoader
 Sizes = tuple[int, int, int]
 BATCHES = [random_samples(seed) for seed in (4, 5, 6)]
 PADDED, PACKED, MIXED = (Layout.PADDED,), LAYOUTS["packed"], LAYOUTS["mixed"]
-ONE, MANY, CUT, WHOLE = clusters((1, 1, 1), (3, 2, 1), (2, 1, 2), (2, 2, 1))
+(WHOLE,) = clusters((2, 2, 1))
 COMMON: list[Sizes] = [(1, 1, 1), (1, 2, 1), (2, 2, 1), (4, 1, 1), (4, 2, 1), (1, 1, 2)]
 GPT_SIZES: list[Sizes] = [*COMMON, (2, 1, 1), (1, 1, 4), (2, 2, 2)]
 T5_SIZES: list[Sizes] = [*COMMON, (2, 1, 1), (3, 1, 1), (3, 2, 1), (6, 1, 1), (3, 1, 2)]
@@ -247,8 +247,7 @@ LOSSES = {
 @pytest.mark.parametrize("shape", [SHAPE, TIED_SHAPE, LLAMA_SHAPE, LORA], ids=name_of)
 @pytest.mark.parametrize("mode", MODES)
 def test_weights_are_those_of_separate_copies(shape: ModelShape, mode: str) -> None:
-    (cluster,) = clusters((2, 2, 1))
-    found = preference_steps(cluster, PAIR_BATCHES, modes=MODES[mode], shape=shape)
+    found = preference_steps(WHOLE, PAIR_BATCHES, modes=MODES[mode], shape=shape)
     assert_equal(found, plain_steps(PAIR_BATCHES, shape=shape))
 
 
@@ -280,8 +279,7 @@ slow = pytest.mark.slow
 def test_weights_are_those_of_the_unsplit_model(
     shape: ModelShape, cuts: Sequence[float], mode: str
 ) -> None:
-    (cluster,) = clusters((2, 2, 1))
-    found = sliced_steps(cluster, BATCHES, cuts, MODES[mode], shape)
+    found = sliced_steps(WHOLE, BATCHES, cuts, MODES[mode], shape)
     assert_equal(found, unsplit_training(BATCHES, shape))
 
 

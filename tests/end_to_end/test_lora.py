@@ -1,12 +1,22 @@
 """Adapters train as those of the unsplit model of `peft` do, however training is split."""
 
 import math
-from functools import cache
-from typing import Literal, NamedTuple
+import warnings
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import pytest
 import torch
-from tests.examples.pipeline_training import MODES, assert_equal, three_steps
+from tests.examples.any_decoders import (
+    DECODERS,
+    origin_of,
+    plain_losses,
+    random_decoder,
+    saved_decoder,
+)
+from tests.examples.pipeline_training import MODES, assert_equal, gradients, three_steps
 from tests.examples.training_case import (
     CONFIG,
     GATED_T5_SHAPE,
@@ -19,11 +29,15 @@ from tests.examples.training_case import (
     RandomTokens,
     make_rank,
     random_samples,
+    random_split,
 )
+from tests.oracles.in_float64 import in_float64
 from tests.oracles.peft_models import PeftModel
+from torch import Tensor
 
 from dynapipe_hpc.architecture.lora import Lora
-from dynapipe_hpc.data.microbatch import Layout
+from dynapipe_hpc.architecture.transformers import TransformersShape
+from dynapipe_hpc.data.microbatch import Layout, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.collectives import SingleRankCollectives
@@ -84,12 +98,14 @@ def peft_model(name: str) -> PeftModel:
     return PeftModel(SHAPES[name], rank.module.state_dict())
 
 
-def loss_and_gradients(model: PeftModel, samples: list[Sample]) -> float:
-    """The loss of a batch, sample by sample; adds to the gradients."""
+def loss_and_gradients(
+    losses: Callable[[list[int], list[int]], Tensor], samples: list[Sample]
+) -> float:
+    """The loss of a batch, sample by sample, by losses of tokens; adds to the gradients."""
     n_targets, total = sum(s.target_tokens for s in samples), 0.0
     for sample in samples:
         inputs, targets = (each.tolist() for each in RandomTokens()(sample)[:2])
-        loss = model.losses(inputs, targets, START_ID).sum() / n_targets
+        loss = losses(inputs, targets).sum() / n_targets
         torch.autograd.backward(loss)
         total += loss.item()
     return total
@@ -108,7 +124,7 @@ def expected_steps(name: str) -> Outcome:
     ):
         optimizer.param_groups[0]["lr"] = warmed * CONFIG.learning_rate
         optimizer.zero_grad()
-        outcome.losses.append(loss_and_gradients(model, samples))
+        outcome.losses.append(loss_and_gradients(partial(model.losses, start=START_ID), samples))
         norm = torch.cat([p.grad.flatten() for p in parameters]).norm().item()
         torch._foreach_mul_([p.grad for p in parameters], min(1.0, CONFIG.clip_norm / norm))
         outcome.norms.append(norm)
@@ -138,3 +154,57 @@ def test_three_steps_are_those_of_peft(name: str, way: Way) -> None:
     )
     found.tensors = {k: w for k, w in found.tensors.items() if "lora" in k}
     assert_equal(found, expected_steps(name))
+
+
+RECOMPUTED = (Recompute.NONE, Recompute.FULL)
+DECODER_LORA = Lora(rank=3, alpha=5.0)
+
+
+def decoder_of(name: str, folder: Path) -> TransformersShape:
+    with in_float64(DECODERS[name].module):
+        saved_decoder(name, folder)
+    return origin_of(folder)[1]
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_gradients_of_adapters_are_those_of_peft(name: str, tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft", reason="needs peft: pip install '.[reference]'")
+    shape = decoder_of(name, tmp_path).model_copy(update={"lora": DECODER_LORA})
+    rank = make_rank(Cluster(device_memory_bytes=1), 0, SingleRankCollectives(), shape=shape)
+    with in_float64(DECODERS[name].module):
+        expected = of_peft(peft, name, shape, rank.module.state_dict())
+    cluster = Cluster(n_stages=2, device_memory_bytes=1_000_000)
+    split = random_split(BATCHES[0], 5, 1, RECOMPUTED, shape, LAYOUTS["mixed"])
+    found = gradients(cluster, "1f1b", BATCHES[0], split, shape=shape)
+    assert_equal(found, expected)
+
+
+def of_peft(peft: Any, name: str, shape: TransformersShape, weights: dict[str, Tensor]) -> Outcome:
+    """Loss of a batch and gradients of adapters, sample by sample."""
+    base = random_decoder(name)
+    own = {k: w for k, w in weights.items() if "lora" not in k}
+    if shape.tied_head:
+        own["lm_head.weight"] = own[shape.embedding]
+    base.load_state_dict(own)
+    modules = sorted({blocks[0] for blocks in shape.linear_layers.values()})
+    config = peft.LoraConfig(
+        r=DECODER_LORA.rank, lora_alpha=DECODER_LORA.alpha, target_modules=modules, lora_dropout=0.0
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of what peft calls in transformers
+        model = peft.get_peft_model(base, config).double()
+    theirs = {ours_of(key): p for key, p in model.named_parameters() if p.requires_grad}
+    assert theirs.keys() == {key for key in weights if "lora" in key}
+    for key, parameter in theirs.items():
+        parameter.data.copy_(weights[key])
+
+    def losses(inputs: list[int], targets: list[int]) -> Tensor:
+        return plain_losses(DECODERS[name].module, model, [*inputs, *targets])[len(inputs) :]
+
+    loss = loss_and_gradients(losses, BATCHES[0])
+    return Outcome([loss], [], {key: p.grad for key, p in theirs.items()})
+
+
+def ours_of(name: str) -> str:
+    path, _, rest = name.removeprefix("base_model.model.").partition(".lora_")
+    return f"{path}.adapters.{path.rpartition('.')[2]}.lora_{rest[0].lower()}"

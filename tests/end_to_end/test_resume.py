@@ -27,15 +27,6 @@ CHANGES: Tables = {
 }
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a configuration, its dataset, and a run that nothing disturbed."""
-    path = tmp_path_factory.mktemp("job")
-    write_job_files(path, CHANGES)
-    call(path, "undisturbed")
-    return path
-
-
 def call(folder: Path, output: str, *settings: str) -> "subprocess.CompletedProcess[str]":
     return command_line.complete(folder, 2, *words_of(output, *settings))
 

@@ -46,6 +46,20 @@ def assert_equal(found: Outcome, expected: Outcome) -> None:
         )
 
 
+def networks_of(
+    world: LocalWorld, cluster: Cluster, dtype: torch.dtype
+) -> list[LocalNetwork[Tensor]]:
+    """One for the ranks of each shard."""
+    return [
+        LocalNetwork(
+            world,
+            lambda shape: torch.empty(shape, dtype=dtype),
+            [rank for rank in range(cluster.n_ranks) if cluster.shard_of(rank) == shard],
+        )
+        for shard in range(cluster.n_shards)
+    ]
+
+
 def train(
     cluster: Cluster,
     iterations: Sequence[tuple[Sequence[Sample], Sequence[RankPlan]]],
@@ -58,14 +72,7 @@ def train(
 ) -> Outcome:
     """Executes plans on threads and puts the ranks' tensors together."""
     world = LocalWorld(cluster.n_ranks)
-    networks = [
-        LocalNetwork(
-            world,
-            lambda shape: torch.empty(shape, dtype=dtype),
-            [rank for rank in range(cluster.n_ranks) if cluster.shard_of(rank) == shard],
-        )
-        for shard in range(cluster.n_shards)
-    ]
+    networks = networks_of(world, cluster, dtype)
     sums = LocalSums(world, cluster)
 
     def work(rank: int) -> tuple[list[IterationTrace], dict[str, Tensor], dict[str, Split]]:

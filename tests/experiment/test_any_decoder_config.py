@@ -1,9 +1,9 @@
-import json
 from pathlib import Path
 
 import pytest
 from tests.examples.any_decoders import saved_decoder
 from tests.examples.measured_layers import linear_table_of, with_halves
+from tests.examples.small_models import set_in_config
 from tests.jobs.tuning_files import write_tuning_files
 
 from dynapipe_hpc.architecture.transformers import TransformersShape
@@ -49,9 +49,7 @@ def test_what_needs_layers_of_this_package_is_refused(
 def test_preference_pairs_need_scores_without_caps(path: Path, tmp_path: Path) -> None:
     overrides = ['training.objective="dpo"', 'planner.batch.layouts=["packed"]']
     assert load_config(path, overrides).training.objective == "dpo"
-    settings = tmp_path / "theirs" / "config.json"
-    capped = {**json.loads(settings.read_text()), "attn_logit_softcapping": 30.0}
-    settings.write_text(json.dumps(capped))
+    set_in_config(tmp_path / "theirs", attn_logit_softcapping=30.0)
     load_config(path)
     with pytest.raises(ConfigError, match=r"share their prompt .* \(attn_logit_softcapping is 30"):
         load_config(path, overrides)
@@ -62,8 +60,7 @@ def test_split_passes_are_refused_where_a_relu_leaves_no_room_for_what_waits(
 ) -> None:
     splits = "planner.schedule.split_backward=true"
     assert load_config(path, [splits]).planner.schedule.split_backward
-    settings = tmp_path / "theirs" / "config.json"
-    settings.write_text(json.dumps({**json.loads(settings.read_text()), "hidden_act": "relu"}))
+    set_in_config(tmp_path / "theirs", hidden_act="relu")
     load_config(path)
     with pytest.raises(ConfigError, match="layers of this granite have a ReLU, which frees too"):
         load_config(path, [splits])
@@ -107,9 +104,7 @@ def test_rows_longer_than_a_window_are_left_to_layers_that_have_it(
     path: Path, tmp_path: Path
 ) -> None:
     saved_decoder("llama", tmp_path / "theirs")
-    settings = tmp_path / "theirs" / "config.json"
-    mistral = {"model_type": "mistral", "sliding_window": 24}
-    settings.write_text(json.dumps({**json.loads(settings.read_text()), **mistral}))
+    set_in_config(tmp_path / "theirs", model_type="mistral", sliding_window=24)
     with pytest.raises(ConfigError, match=r'not 48 \(family = "transformers" computes longer rows'):
         load_config(path, ["model.max_tokens=48"])
     config = load_config(path, ['model.family="transformers"', "model.max_tokens=48"])

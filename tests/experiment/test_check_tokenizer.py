@@ -44,11 +44,17 @@ def preprocessed(folder: Path, *options: str) -> Path:
     return output
 
 
-def config_for(model: Path, dataset: Path, *overrides: str) -> ExperimentConfig:
-    start, rest = COMPLETE.replace("corpus.h5", str(dataset)).split("[model]")
+def write_config(model: Path, keys: str = "", dataset: str = "corpus.h5") -> Path:
+    """A configuration whose [model] table names a folder, and what else is given."""
+    start, rest = COMPLETE.replace("corpus.h5", dataset).split("[model]")
+    cluster = rest.partition("[cluster]")[2]
     path = model.parent / "config.toml"
-    path.write_text(f"{start}[model]\ninit_from = '{model}'\n[cluster]{rest.split('[cluster]')[1]}")
-    return load_config(path, overrides)
+    path.write_text(f"{start}[model]\ninit_from = '{model}'\n{keys}\n[cluster]{cluster}")
+    return path
+
+
+def config_for(model: Path, dataset: Path, *overrides: str) -> ExperimentConfig:
+    return load_config(write_config(model, dataset=str(dataset)), overrides)
 
 
 def opens(config: ExperimentConfig) -> bool:
@@ -140,14 +146,9 @@ COMMAND = "from dynapipe_hpc.cli.main import main; sys.exit(main(sys.argv[1:]))"
 
 
 def config_naming(folder: Path, settings: dict[str, Any], model: str = "") -> Path:
-    """A configuration whose [model] table names a folder, and what else is given."""
     (folder / "theirs").mkdir()
     (folder / "theirs/config.json").write_text(json.dumps(settings))
-    start, rest = COMPLETE.split("[model]")
-    _, rest = rest.split("[cluster]")
-    text = f"{start}[model]\ninit_from = '{folder / 'theirs'}'\n{model}\n[cluster]{rest}"
-    (folder / "config.toml").write_text(text)
-    return folder / "config.toml"
+    return write_config(folder / "theirs", model)
 
 
 def test_sizes_are_those_of_the_model(tmp_path: Path) -> None:

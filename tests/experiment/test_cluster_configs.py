@@ -56,9 +56,13 @@ each_fine_tune = pytest.mark.parametrize("path", FINE_TUNES, ids=lambda path: pa
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Samples of 16 to 2048 tokens, most of them short, enough for the largest batch."""
-    lengths = np.exp(np.random.default_rng(1).uniform(np.log(16), np.log(2049), 1500)).astype(int)
-    samples = [([1] * (n // 2), [2] * (n - n // 2), "task") for n in lengths.tolist()]
-    return write_samples(tmp_path_factory.mktemp("data") / "train.h5", samples)
+    return write_samples(tmp_path_factory.mktemp("data") / "train.h5", drawn_samples(1500))
+
+
+def drawn_samples(n_samples: int) -> list[tuple[list[int], list[int], str]]:
+    log_lengths = np.random.default_rng(1).uniform(np.log(16), np.log(2049), n_samples)
+    lengths = np.exp(log_lengths).astype(int).tolist()
+    return [([1] * (n // 2), [2] * (n - n // 2), "task") for n in lengths]
 
 
 def estimated(path: Path, folder: Path) -> Path:
@@ -155,11 +159,16 @@ def test_a_model_can_be_planned_for_every_cluster(
 def test_a_fine_tune_can_be_planned_from_estimates(
     path: Path, tmp_path: Path, dataset: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config, smaller = estimated(path, tmp_path), f"data.tokens_per_batch={BATCH_TOKENS}"
-    assert problems(config, dataset, smaller) == []
-    settings = (f"data.dataset={dataset}", smaller, "planner.search.effort=0")
-    words = [word for setting in settings for word in ("--set", setting)]
-    assert main(["plan", str(config), *words]) == 0
+    smaller = f"data.tokens_per_batch={BATCH_TOKENS}"
+    check_estimated_plan(estimated(path, tmp_path), dataset, smaller, capsys=capsys)
+
+
+def check_estimated_plan(
+    config: Path, dataset: Path, *settings: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert problems(config, dataset, *settings) == []
+    settings = (f"data.dataset={dataset}", "planner.search.effort=0", *settings)
+    assert main(["plan", str(config), *(w for s in settings for w in ("--set", s))]) == 0
     assert "estimated from peak rates" in capsys.readouterr().out
 
 
@@ -211,9 +220,7 @@ def chats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     model.mkdir(parents=True)
     (model / "config.json").write_text(json.dumps(CONFIG))
     write_tensors(model / "model.safetensors")
-    lengths = np.exp(np.random.default_rng(1).uniform(np.log(16), np.log(2049), 300)).astype(int)
-    samples = [([1] * (n // 2), [2] * (n - n // 2), "task") for n in lengths.tolist()]
-    return write_samples(tmp_path / "chats.h5", samples, N_IDS, has_start=False)
+    return write_samples(tmp_path / "chats.h5", drawn_samples(300), N_IDS, has_start=False)
 
 
 def write_tensors(path: Path) -> None:
@@ -233,15 +240,9 @@ def write_tensors(path: Path) -> None:
 def test_a_fine_tune_of_a_folder_can_be_planned_from_estimates(
     chats: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = estimated(FINE_TUNE, tmp_path)
-    smaller = (
-        *("data.tokens_per_batch=16384", "training.warmup_iterations=2"),
-        "model.layers_per_stage=[4, 4, 4, 4]",
-    )
-    assert problems(config, chats, *smaller) == []
-    settings = (f"data.dataset={chats}", "planner.search.effort=0", *smaller)
-    assert main(["plan", str(config), *(w for s in settings for w in ("--set", s))]) == 0
-    assert "estimated from peak rates" in capsys.readouterr().out
+    smaller = ("data.tokens_per_batch=16384", "training.warmup_iterations=2")
+    layers = "model.layers_per_stage=[4, 4, 4, 4]"
+    check_estimated_plan(estimated(FINE_TUNE, tmp_path), chats, *smaller, layers, capsys=capsys)
 
 
 @pytest.mark.usefixtures("chats")

@@ -166,14 +166,7 @@ def test_memory_is_as_predicted(shape: ModelShape, stage: int) -> None:
 
 
 LONG = Sample(0, 160, 160, task_id=0)
-SLICE_MEMORY_CLUSTER = Cluster(n_stages=2, device_memory_bytes=1)
-SLICE_MEMORY_SIZES = {
-    "hidden_size": 96,
-    "n_heads": 4,
-    "ffn_size": 256,
-    "vocab_size": 200,
-    "max_tokens": 320,
-}
+SLICE_MEMORY_SIZES = {**SIZES, "max_tokens": 320}
 SLICE_MEMORY_SHAPES = [
     SHAPE.model_copy(update=SLICE_MEMORY_SIZES),
     PLAIN_LLAMA_SHAPE.model_copy(update={**SLICE_MEMORY_SIZES, "head_size": 24, "n_kv_heads": 4}),
@@ -193,7 +186,7 @@ def test_slices_need_as_much_more_than_a_row_as_predicted(
 
 
 @pytest.mark.parametrize("recompute", [Recompute.NONE, Recompute.FULL], ids=lambda m: m.text)
-@pytest.mark.parametrize("name", ["llama", "phi3", "qwen3_moe"])
+@pytest.mark.parametrize("name", ["llama", "phi3", "gemma3", "qwen3_moe"])
 def test_so_do_slices_in_layers_of_transformers(
     name: str, recompute: Recompute, tmp_path: Path
 ) -> None:
@@ -214,8 +207,8 @@ def shares_of_a_row(
     ]
     cost = analytic_cost(
         shape,
-        equal_shares(shape, SLICE_MEMORY_CLUSTER),
-        SLICE_MEMORY_CLUSTER,
+        equal_shares(shape, CLUSTER),
+        CLUSTER,
         SLICE_MEMORY_COSTS,
         parts=parts,
     )
@@ -227,9 +220,7 @@ def shares_of_a_row(
 
 def peak_bytes(microbatches: Sequence[MicroBatch], shape: ModelShape) -> int:
     """The most that is kept between the passes of micro-batches, which go back last first."""
-    rank = make_rank(
-        SLICE_MEMORY_CLUSTER, STAGE, SingleRankCollectives(), dtype=torch.float32, shape=shape
-    )
+    rank = make_rank(CLUSTER, STAGE, SingleRankCollectives(), dtype=torch.float32, shape=shape)
     rank.tokens.start_iteration([LONG])
     for index, each in enumerate(microbatches):
         rank.stage.load(index, each)

@@ -1,8 +1,5 @@
 """Planned micro-batches train what whole batches would."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +11,6 @@ from tests.library.small_gpt2 import (
     COST,
     DATA,
     LENGTHS,
-    PER_STEP,
     Gradients,
     assert_same,
     gradients_of,
@@ -24,27 +20,14 @@ from tests.library.small_gpt2 import (
     two_steps,
     whole_batch,
 )
+from tests.library.two_processes import check_two_processes
 
 from dynapipe_hpc.data.lengths_file import draw_lengths
 from hf_sampler import Planned, PlannedSampler, fitted_cost, padded_to_longest, step_loader
 
-ROOT = Path(__file__).parents[2]
 pytest.importorskip("accelerate")  # without which `transformers` has no trainer
 attention = pytest.importorskip("attention_per_sample")
 trainers = pytest.importorskip("planned_trainer")  # which needs transformers
-
-
-def test_the_mean_over_replicas_has_the_gradients_of_the_whole_batch() -> None:
-    replicas = [sampler(n_replicas=3, replica=replica) for replica in range(3)]
-    steps = [next(iter(replica)) for replica in replicas]
-    loaders = [next(iter(step_loader(DATA, padded_to_longest, each))) for each in replicas]
-    indices = [i for step in steps for i in samples_of(step)]
-    assert len(set(indices)) == PER_STEP
-    trained = model()
-    for batch in (batch for loaded in loaders for batch in loaded):
-        weight = batch.pop("loss_weight")
-        (weight / 3 * trained(**batch).loss).backward()
-    assert_same(gradients_of(trained), whole_batch(indices)[1])
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -163,17 +146,4 @@ def test_a_trainer_takes_another_order_in_every_epoch_and_resumes_within_one(
 def test_processes_under_data_parallelism_have_the_gradients_of_whole_batches(
     tmp_path: Path,
 ) -> None:
-    paths = [str(ROOT), str(ROOT / "examples")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "tests.library.ddp_rank"]
-    processes = [
-        subprocess.Popen(
-            [*command, str(rank), "2", str(tmp_path)],
-            env=environment,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    said = [process.communicate(timeout=100)[1] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], "\n".join(said)
+    check_two_processes("tests.library.ddp_rank", tmp_path)

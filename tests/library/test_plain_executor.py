@@ -4,16 +4,14 @@ import contextlib
 import heapq
 import io
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from tests.library.two_processes import check_two_processes
 from torch import nn
 from torch.distributed.pipelining.schedules import _Action, _simulate_comms_compute
 
@@ -124,20 +122,7 @@ def test_schedules_end_in_the_simulation_of_torch(n_stages: int) -> None:
 
 @pytest.mark.slow
 def test_stages_have_the_gradients_of_the_unsplit_model(tmp_path: Path) -> None:
-    paths = [str(ROOT), str(ROOT / "examples")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "tests.library.pipelining_rank"]
-    ranks = [
-        subprocess.Popen(
-            [*command, str(rank), "2", str(tmp_path / "store")],
-            env=environment,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    said = [rank.communicate(timeout=100)[1] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0], "\n".join(said)
+    check_two_processes("tests.library.pipelining_rank", tmp_path / "store")
 
 
 PAGE = (ROOT / "docs" / "library.md").read_text(encoding="utf-8")

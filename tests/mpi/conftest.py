@@ -11,21 +11,6 @@ INNER_FRAMES = 4
 WORLD = MPI.COMM_WORLD.Dup()  # messages of the tests cannot meet those of the verdict
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_setup() -> Generator[None, None, None]:
-    yield from _agree()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call() -> Generator[None, None, None]:
-    yield from _agree()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown() -> Generator[None, None, None]:
-    yield from _agree()
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("mpi") and not item.get_closest_marker("timeout"):
@@ -33,7 +18,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(TIME_LIMIT_S, method="thread"))
 
 
-def _agree() -> Generator[None, None, None]:
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Generator[None, None, None]:
     try:
         yield
     except pytest.skip.Exception:
@@ -43,6 +29,9 @@ def _agree() -> Generator[None, None, None]:
         _fail_with_others("".join(traceback.format_exception(error, limit=-INNER_FRAMES)))
         raise
     _fail_with_others("")
+
+
+pytest_runtest_call = pytest_runtest_teardown = pytest_runtest_setup
 
 
 def _fail_with_others(own_failure: str) -> None:

@@ -75,6 +75,7 @@ CLUSTERS = [
 REDUCING = [c for c in CLUSTERS if c.n_shards == 1 < c.n_replicas and c.zero_stage == 0]
 SOME = [c for c in CLUSTERS if c.zero_stage == 1]
 ONE_FAMILY_EACH = [*((SHAPE, c) for c in SOME[::2]), *((T5_SHAPE, c) for c in SOME[1::2])]
+ON_CPU = RankDevice(CPU)
 DEVICES = [CPU, torch.device("cuda", 0)]
 BATCHES = tuple(random_samples(seed, n=20) for seed in (1, 2, 3))
 # For gloo, which takes milliseconds for every sum.
@@ -113,6 +114,23 @@ def train(
     return outcome, own.splits()
 
 
+def over_mpi(cluster: Cluster, on: RankDevice = ON_CPU) -> Channels:
+    return open_channels(Job(WORLD), cluster, on, torch.float64, holders=(), timeout_s=LIMIT_S)
+
+
+def over_process_groups(shape: ModelShape, cluster: Cluster) -> Channels:
+    tied = tied_weights(shape, equal_shares(shape, cluster), cluster.n_shards)
+    return open_torch_channels(
+        "gloo",
+        Job(WORLD),
+        cluster,
+        CPU,
+        dtype=torch.float64,
+        holders=paired_stages(tied),
+        timeout_s=LIMIT_S,
+    )
+
+
 @cache
 def unsplit(shape: ModelShape, *, is_small: bool) -> Outcome:
     return unsplit_training(SMALL_BATCHES if is_small else BATCHES, shape)
@@ -128,9 +146,7 @@ def own_part(shape: ModelShape, splits: dict[str, Split], *, is_small: bool = Fa
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=name_of)
 @pytest.mark.parametrize("shape", [SHAPE, T5_SHAPE], ids=lambda shape: shape.family)
 def test_three_steps_give_the_unsplit_weights(shape: ModelShape, cluster: Cluster) -> None:
-    channels = open_channels(
-        Job(WORLD), cluster, RankDevice(CPU), torch.float64, holders=(), timeout_s=LIMIT_S
-    )
+    channels = over_mpi(cluster)
     found, splits = train(shape, cluster, BATCHES, channels)
     assert_equal(found, own_part(shape, splits))
 
@@ -138,11 +154,7 @@ def test_three_steps_give_the_unsplit_weights(shape: ModelShape, cluster: Cluste
 @pytest.mark.parametrize("cluster", SOME, ids=name_of)
 @pytest.mark.parametrize("shape", [SHAPE, T5_SHAPE], ids=lambda shape: shape.family)
 def test_so_do_they_over_process_groups(shape: ModelShape, cluster: Cluster) -> None:
-    tied = tied_weights(shape, equal_shares(shape, cluster), cluster.n_shards)
-    holders = paired_stages(tied)
-    channels = open_torch_channels(
-        "gloo", Job(WORLD), cluster, CPU, dtype=torch.float64, holders=holders, timeout_s=LIMIT_S
-    )
+    channels = over_process_groups(shape, cluster)
     found, splits = train(shape, cluster, SMALL_BATCHES, channels)
     channels.close()
     assert_equal(found, own_part(shape, splits, is_small=True))
@@ -161,8 +173,7 @@ def test_so_do_ranks_that_share_a_device(
         pytest.skip("needs a CUDA device, and torch sees none")
     if device.type == "cpu":
         monkeypatch.setattr(mpi, "to_host", torch.Tensor.clone)
-    on = RankDevice(device, is_shared=True)
-    channels = open_channels(Job(WORLD), cluster, on, torch.float64, holders=(), timeout_s=LIMIT_S)
+    channels = over_mpi(cluster, RankDevice(device, is_shared=True))
     found, splits = train(shape, cluster, SMALL_BATCHES, channels, device)
     channels.close()
     assert_equal(found, own_part(shape, splits, is_small=True))
@@ -171,9 +182,7 @@ def test_so_do_ranks_that_share_a_device(
 @pytest.mark.parametrize("schedule", ["zb_h1", "threes"])
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=name_of)
 def test_so_do_split_passes_of_packed_and_padded_rows(cluster: Cluster, schedule: str) -> None:
-    channels = open_channels(
-        Job(WORLD), cluster, RankDevice(CPU), torch.float64, holders=(), timeout_s=LIMIT_S
-    )
+    channels = over_mpi(cluster)
     found, splits = train(SHAPE, cluster, BATCHES, channels, schedule=schedule, layouts=MIXED)
     assert_equal(found, own_part(SHAPE, splits))
 
@@ -195,10 +204,7 @@ def noting(events: list[str], name: str, function: Callable[..., object]) -> Cal
 def test_their_sums_over_replicas_start_within_the_last_second_half(
     cluster: Cluster, schedule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    holders = paired_stages(tied_weights(SHAPE, equal_shares(SHAPE, cluster), 1))
-    channels = open_torch_channels(
-        "gloo", Job(WORLD), cluster, CPU, dtype=torch.float64, holders=holders, timeout_s=LIMIT_S
-    )
+    channels = over_process_groups(SHAPE, cluster)
     events: list[str] = []
     for name in ("backward", "backward_weight"):
         noted = noting(events, name, getattr(ModuleStage, name))

@@ -1,9 +1,9 @@
 from tests.mutants.mutant import of
 
 BASELINES = (
-    *of("planner/baselines/baseline.py", "tests/planner/baselines/test_baseline.py",
+    *of("planner/baselines/baseline.py", "tests/planner/baselines/test_groupings.py",
         ("yield min(n, most)", "yield n", "more rows than a replica has samples",
-         "row_counts_reach_all_samples_of_a_replica"),
+         "settings_reach_all_samples_of_a_replica"),
         ("longest * 2 ** (k / 4)), most)", "longest * 4**k), most)", "coarse token budgets",
          "no_power_of_two_is_a_better_budget"),
         ("_rising(longest, most=max(longest, of_replica))", "_rising(longest, most=longest)",

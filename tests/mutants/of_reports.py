@@ -1,7 +1,7 @@
 from tests.mutants.mutant import of
 
 REPORTS = (
-    *of("experiment/run/rank.py", "tests/experiment/run/test_quiet_period.py",
+    *of("experiment/run/rank.py", "tests/experiment/run/test_plans.py",
         ("        if plans.is_ahead:\n", "        if True:\n",
          "a planner waits for a rank that waits for its plan",
          "a_quiet_period_begins_when_the_device_is_done"),
@@ -101,7 +101,7 @@ REPORTS = (
          "a_trace_that_cannot_be_written_ends_the_run_at_the_next"),
         ("self._tokens += numbers.real_tokens", "self._tokens = numbers.real_tokens",
          "tokens of one iteration count as all", "metrics_count_tokens_and_estimate_what_is_left")),
-    *of("experiment/run/run_log.py", "tests/experiment/run/test_quiet_period.py",
+    *of("experiment/run/run_log.py", "tests/experiment/run/test_plans.py",
         ("        self._quiet_period.wait()\n", "",
          "an iteration is written while ranks wait for the next")),
     *of("report/lines_file.py", "tests/report/test_run_folder.py",
@@ -113,10 +113,10 @@ REPORTS = (
     *of("report/lines_file.py", "tests/experiment/run/test_explain_run.py",
         ("lines[-2]", "lines[-1]",
          "a line that is being written is read", "a_line_that_is_being_written_is_not_yet_read")),
-    *of("experiment/run/plans.py", "tests/experiment/run/test_quiet_period.py",
+    *of("experiment/run/plans.py", "tests/experiment/run/test_plans.py",
         ("        self.quiet_period.wait()\n", "",
          "planning begins where all ranks wait for each other")),
-    *of("experiment/run/iteration.py", "tests/experiment/run/test_quiet_period.py",
+    *of("experiment/run/iteration.py", "tests/experiment/run/test_plans.py",
         ("wait(_MAX_QUIET_S)", "wait(40 * _MAX_QUIET_S)", "nothing is planned during an evaluation",
          "threads_do_not_wait_long")),
     *of("experiment/run/run_log.py", "tests/experiment/run/test_run_log.py",

@@ -45,8 +45,8 @@ class PlainRun:
     def __init__(self, folder: Path, dataset: Path) -> None:
         self._folder = folder
         self._config = tomllib.loads((folder / "config.toml").read_text())
-        self.samples, self.start_id = _samples_of(dataset, self._config["data"]["max_tokens"])
-        self.task_names = task_names_of(dataset)
+        self.samples, header = _samples_of(dataset, self._config["data"]["max_tokens"])
+        self.start_id, self.task_names = header["eos_id"], header["task_names"]
         self.tensors: dict[str, Tensor] = {}
         self.n_done = 0
 
@@ -157,14 +157,8 @@ def read_checkpoint(folder: Path, n_done: int) -> dict[str, Tensor]:
     return found
 
 
-def task_names_of(dataset: Path) -> list[str]:
-    """Names of the tasks of a dataset."""
-    with h5py.File(dataset) as file:
-        names: list[str] = json.loads(file["header"][()])["task_names"]
-        return names
-
-
-def _samples_of(dataset: Path, max_tokens: int) -> tuple[dict[int, Sample], int]:
+def _samples_of(dataset: Path, max_tokens: int) -> tuple[dict[int, Sample], dict[str, Any]]:
+    """Samples of a dataset and its header."""
     with h5py.File(dataset) as file:
         sides = {}
         for side in ("inputs", "targets"):
@@ -174,7 +168,7 @@ def _samples_of(dataset: Path, max_tokens: int) -> tuple[dict[int, Sample], int]
         for i, (inputs, targets, task) in enumerate(rows):
             if len(targets) <= max_tokens:
                 samples[i] = Sample(inputs[: max_tokens - len(targets)], targets, int(task))
-        return samples, int(file.attrs["eos_id"])
+        return samples, json.loads(file["header"][()])
 
 
 def _batches(samples: list[Sample], data: Mapping[str, Any], epoch: int) -> list[list[Sample]]:

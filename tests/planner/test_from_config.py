@@ -22,7 +22,6 @@ from dynapipe_hpc.planner.baselines.baseline import GROUPINGS, Baseline
 from dynapipe_hpc.planner.baselines.config import (
     BaselineConfig,
     DensePackingConfig,
-    TokenBudgetConfig,
 )
 from dynapipe_hpc.planner.batch.config import DynamicConfig, RecomputeChoice
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
@@ -114,40 +113,29 @@ def test_dynamic_micro_batches_are_searched_for_in_the_layouts_of_the_table() ->
     assert found.config == config.search
 
 
-def planner_of(memory_bytes: int) -> Planner:
-    """Tries three ways, all scheduled by 1F1B."""
-    cost, cluster = linear_cost(), Cluster(n_stages=2, device_memory_bytes=memory_bytes)
-    ways = [
-        Baseline(config, [RULES["1f1b"]], cost, cluster)
-        for config in (naive(1), dense(96, 1), budget(104))
-    ]
-    return Planner(EveryChooser(ways), cost, cluster, 8, rows_only(cluster))
-
-
 def test_a_search_counts_what_stages_reduce_behind_their_last_pass() -> None:
     # The last stage reduces for long: its last micro-batches should be small.
     cost = linear_cost((1.0,) * 4, (0.02,) * 4, weights_ms=(0.0, 0.0, 0.0, 30.0))
     cluster = Cluster(n_stages=4, device_memory_bytes=10_000)
     samples = samples_of(np.random.default_rng(1).integers(1, 300, 40).tolist())
-    search = BestOfSearch([RULES["adaptive"]], SearchConfig(effort=50_000), cost, cluster)
-    without = BestOfSearch(
-        [RULES["adaptive"]],
-        SearchConfig(effort=50_000),
-        replace(cost, reduce_ms=np.zeros(4), step_ms=0.0),
-        cluster,
+    counted, blind = (
+        BestOfSearch([RULES["adaptive"]], SearchConfig(effort=50_000), each, cluster)
+        .choose(samples)
+        .best
+        for each in (cost, replace(cost, reduce_ms=np.zeros(4), step_ms=0.0))
     )
-    counted = search.choose(samples).best
-    blind = without.choose(samples).best
     blind_ms = iteration_ms([p.timeline for p in blind.pipelines], cost)
     assert counted.iteration_ms < 0.985 * blind_ms
-    tuned = Baseline(TokenBudgetConfig(rule="token_budget"), list(RULES.values()), cost, cluster)
-    choice = tuned.choose(samples)
-    assert choice.best.iteration_ms == min(each.iteration_ms for each in choice.candidates)
 
 
 def test_what_cannot_run_was_tried_and_has_a_reason() -> None:
     # 1F1B keeps two micro-batches on the first stage, of at most 192 bytes each and 96 on top.
-    choice = planner_of(400).choose(samples_of([96, 8, 8, 8, 8]))
+    cluster = Cluster(n_stages=2, device_memory_bytes=400)
+    ways = [
+        Baseline(config, [one_f_one_b], linear_cost(), cluster)
+        for config in (naive(1), dense(96, 1), budget(104))
+    ]
+    choice = EveryChooser(ways).choose(samples_of([96, 8, 8, 8, 8]))
     refused = [each for each in choice.tried if isinstance(each, Infeasible)]
     assert all(each.reason.startswith("1f1b needs") for each in refused)
     assert len(choice.candidates) == len(choice.tried) - len(refused) > 0

@@ -8,10 +8,10 @@ from tests.report.test_time_use import hand_made
 
 import dynapipe_hpc.report.comparison as summary
 from dynapipe_hpc.report.comparison import compare, n_warm_up, summarise
-from dynapipe_hpc.report.html import write_page
+from dynapipe_hpc.report.html import figures, write_page
 from dynapipe_hpc.report.records import EvaluationRecord, IterationRecord, TaskLoss
 from dynapipe_hpc.report.run_folder import RunFolder
-from dynapipe_hpc.report.table import text_table
+from dynapipe_hpc.report.table import MAX_TASKS, evaluation_rows, text_table
 
 
 def test_the_table_reads_like_this(tmp_path: Path) -> None:
@@ -137,21 +137,30 @@ def gain(*runs: RunFolder) -> str:
     return str(compare(runs).gain)
 
 
-def test_the_dynamic_run_is_compared_with_the_best_of_the_others(tmp_path: Path) -> None:
-    slow, best = run_of(tmp_path / "pad", "naive_padding", 900), run_of(tmp_path / "tb", "x", 330)
-    own = run_of(tmp_path / "ours", "dynamic", 300)
-    expected = "processes 1.10x the real tokens per second of tb, the best of the other runs"
-    assert gain(slow, own, best) == f"ours {expected}"
+RATE = "the real tokens per second of"
 
 
-def test_a_dynamic_run_that_loses_says_so(tmp_path: Path) -> None:
-    best, own = run_of(tmp_path / "tb", "x", 270), run_of(tmp_path / "ours", "dynamic", 300)
-    assert gain(best, own) == "ours processes 0.90x the real tokens per second of tb, the other run"
-
-
-def test_without_one_dynamic_run_the_fastest_is_compared(tmp_path: Path) -> None:
-    runs = [run_of(tmp_path / f"r{ms}", "dynamic", ms) for ms in (400, 200, 300)]
-    assert gain(*runs).startswith("r200 processes 1.50x the real tokens per second of r300, the b")
+@pytest.mark.parametrize(
+    ("runs", "expected"),
+    [
+        (
+            {"pad": ("naive_padding", 900), "ours": ("dynamic", 300), "tb": ("x", 330)},
+            f"ours processes 1.10x {RATE} tb, the best of the other runs",
+        ),
+        (
+            {"tb": ("x", 270), "ours": ("dynamic", 300)},
+            f"ours processes 0.90x {RATE} tb, the other run",
+        ),
+        (
+            {f"r{ms}": ("dynamic", ms) for ms in (400, 200, 300)},
+            f"r200 processes 1.50x {RATE} r300, the best of the other runs",
+        ),
+    ],
+)
+def test_the_one_dynamic_run_or_the_fastest_is_compared_with_the_best_of_the_others(
+    runs: dict[str, tuple[str, float]], expected: str, tmp_path: Path
+) -> None:
+    assert gain(*(run_of(tmp_path / name, *each) for name, each in runs.items())) == expected
 
 
 def test_the_reason_is_where_time_per_token_differs(tmp_path: Path) -> None:
@@ -215,3 +224,40 @@ def test_totals_are_of_all_iterations() -> None:
     assert found.totals.waited_ms == sum(range(N_ITERATIONS))
     assert found.steady.measured_peak_bytes == 10**9
     assert found.ends_s[-1] == pytest.approx(0.5 * (found.kept[-1].iteration + 1))
+
+
+def evaluation(n_done: int, loss: float) -> EvaluationRecord:
+    return EvaluationRecord(n_done, loss, 30.0, {"sorting": TaskLoss(loss, 10)})
+
+
+def test_runs_with_and_without_evaluations_stand_side_by_side() -> None:
+    run = [evaluation(0, 3.0), evaluation(5, 1.0), evaluation(10, 2.0)]
+    lines = {row.label: row.cells for row in evaluation_rows([run, []])}
+    assert lines == {
+        "evaluations": ("3", "–"),
+        "  time of all": ("90", "–"),
+        "evaluated loss, first": ("3.0000", "–"),
+        "evaluated loss, last": ("2.0000", "–"),
+        "evaluated loss, lowest": ("1.0000", "–"),
+        "  after iterations": ("5", "–"),
+        "perplexity, last": ("7.389", "–"),
+        "  loss of sorting": ("2.0000", "–"),
+    }
+    assert list(evaluation_rows([[], []])) == []
+
+
+def test_of_many_tasks_the_largest_are_shown() -> None:
+    tasks = {f"task {i}": TaskLoss(1.0, 1 + i) for i in range(MAX_TASKS + 5)}
+    run = [EvaluationRecord(0, 1.0, 1.0, tasks)]
+    shown = [row.label for row in evaluation_rows([run]) if row.label.startswith("  loss of")]
+    assert shown == [f"  loss of task {i}" for i in range(5, MAX_TASKS + 5)]
+
+
+def test_a_report_shows_evaluations(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", 4)
+    for n_done in (0, 2):
+        run.add_evaluation(evaluation(n_done, 2.5 - n_done))
+    comparison = compare([RunFolder.open(tmp_path / "run")])
+    assert "evaluated loss, lowest 0.5000" in " ".join(text_table(comparison).split())
+    assert "run, evaluated" in figures(comparison)[0][1]
+    assert "run, evaluated" not in figures(comparison)[1][1]

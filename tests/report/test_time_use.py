@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.examples.example_plans import rows_of, spans_of
 from tests.examples.example_runs import example_plans, example_traces, record, write_run
+from tests.report.test_run_folder import timeline
 
 from dynapipe_hpc.plan.instruction import (
     BackwardInput,
@@ -23,7 +24,7 @@ from dynapipe_hpc.report.html import write_page
 from dynapipe_hpc.report.run_folder import RunFolder, TraceFile
 from dynapipe_hpc.report.table import text_table
 from dynapipe_hpc.report.time_use import Use, rank_time
-from dynapipe_hpc.report.timeline import BarKind, IterationTimeline, timeline_of
+from dynapipe_hpc.report.timeline import BarKind, timeline_of
 from dynapipe_hpc.report.work_shares import PassShares, WorkShares
 
 CONFIG = "[cluster]\nn_stages = 2\n[planner.batch]\nrule = '{rule}'\n"
@@ -168,15 +169,10 @@ def test_activations_are_kept_from_a_forward_pass_to_the_last_of_its_backward_pa
     assert [bar.kept_bytes for bar in timeline.measured] == [10, 17, 17, 17, 10, 0, None]
 
 
-def example(iteration: int) -> IterationTimeline:
-    shares = PassShares(WorkShares(0.9, 0.1, 0.0, 0.0), WorkShares(0.6, 0.1, 0.0, 0.3))
-    return timeline_of(example_plans(iteration), example_traces(iteration), [[shares]] * 2)
-
-
 def written(path: Path, n_iterations: int) -> TraceFile:
     trace = TraceFile(path)
     for iteration in range(n_iterations):
-        trace.add(example(iteration))
+        trace.add(timeline(iteration))
     return trace
 
 
@@ -227,7 +223,7 @@ def test_activations_are_counted_from_forward_to_the_end_of_backward(tmp_path: P
 def test_a_file_that_begins_anew_has_all_names(tmp_path: Path) -> None:
     trace = written(tmp_path / "trace.json", 1)
     trace.path.unlink()
-    trace.add(example(1))
+    trace.add(timeline(1))
     trace.close()
     events = json.loads(trace.path.read_text())
     assert sum(event["name"] == "process_name" for event in events) == 4

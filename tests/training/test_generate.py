@@ -35,11 +35,15 @@ def test_text_continues_as_in_transformers(
 ) -> None:
     arguments = ["generate", str(folder / "ours"), "--prompt", "w5 w9 w7", "--tokens", "9"]
     assert main(arguments) == 0
+    assert capsys.readouterr().out.split() == their_words(folder, [N_IDS - 1, 5, 9, 7])
+
+
+def their_words(folder: Path, ids: list[int]) -> list[str]:
+    """Words that `transformers` writes after these."""
     model = transformers.AutoModelForCausalLM.from_pretrained(folder / "theirs")
-    ids = torch.tensor([[N_IDS - 1, 5, 9, 7]])
-    found = model.generate(ids, do_sample=False, max_new_tokens=9, eos_token_id=N_IDS - 1)[0, 4:]
-    expected = [f"w{i}" for i in found.tolist() if i != N_IDS - 1]
-    assert capsys.readouterr().out.split() == expected
+    settings = {"do_sample": False, "max_new_tokens": 9, "eos_token_id": N_IDS - 1}
+    found = model.generate(torch.tensor([ids]), **settings)[0, len(ids) :]
+    return [f"w{i}" for i in found.tolist() if i != N_IDS - 1]
 
 
 def test_a_chat_continues_after_what_the_template_of_transformers_writes(
@@ -61,13 +65,9 @@ def test_a_chat_continues_after_what_the_template_of_transformers_writes(
         [{"role": "user", "content": "w5 w9"}], add_generation_prompt=True, return_dict=False
     )
     assert ids == [3, 5, 9, 4, 6]
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder / "theirs")
-    settings = {"do_sample": False, "max_new_tokens": 9, "eos_token_id": N_IDS - 1}
-    found = model.generate(torch.tensor([ids]), **settings)[0, len(ids) :]
     arguments = ["generate", str(folder / "theirs"), "--prompt", "w5 w9", "--tokens", "9", "--chat"]
     assert main(arguments) == 0
-    expected = [f"w{i}" for i in found.tolist() if i != N_IDS - 1]
-    assert capsys.readouterr().out.split() == expected
+    assert capsys.readouterr().out.split() == their_words(folder, ids)
 
 
 def test_a_token_without_a_row_of_the_embedding_is_named(

@@ -101,24 +101,24 @@ def test_a_decay_length_of_its_own_is_the_warmup_stable_decay_of_transformers(
     assert found[:N_WARM_UP] == rates()[:N_WARM_UP]
 
 
-def test_a_decay_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(ValidationError, match=r"decay_length \(17\) exceed the 20 steps"):
-        config(schedule="linear", decay_length=17)
-    with pytest.raises(ValidationError, match=r"decay_length \(5\) has no effect on .* to .linear"):
-        config(schedule="constant", decay_length=5)
-
-
-def test_a_warm_up_longer_than_the_decay_is_refused() -> None:
-    with pytest.raises(
-        ValidationError, match=r"\(5\) exceeds decay_iterations \(4\).*; raise decay"
-    ):
-        TrainingConfig(iterations=8, warmup_iterations=5, decay_iterations=4)
+KNOWN = {"iterations": N_STEPS, "warmup_iterations": N_WARM_UP}
 
 
 @pytest.mark.parametrize(
-    ("given", "found"),
-    [({}, "none is"), ({"iterations": 8, "epochs": 2.0}, "iterations and epochs are")],
+    ("values", "message"),
+    [
+        (KNOWN | {"schedule": "linear", "decay_length": 17}, r"\(17\) exceed the 20 steps"),
+        (KNOWN | {"schedule": "constant", "decay_length": 5}, "no effect on .* to .linear"),
+        (
+            {"iterations": 8, "warmup_iterations": 5, "decay_iterations": 4},
+            r"\(5\) exceeds decay_iterations \(4\).*; raise decay",
+        ),
+        ({}, "exactly one of .* is needed; none is given"),
+        ({"iterations": 8, "epochs": 2.0}, "is needed; iterations and epochs are given"),
+    ],
 )
-def test_a_run_has_one_length(given: dict[str, float], found: str) -> None:
-    with pytest.raises(ValidationError, match=f"exactly one of .* is needed; {found} given"):
-        TrainingConfig.model_validate(given)
+def test_lengths_that_do_not_go_together_are_refused(
+    values: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ValidationError, match=message):
+        TrainingConfig.model_validate(values)

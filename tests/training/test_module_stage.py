@@ -1,14 +1,16 @@
-"""A stage and its passes, whole and split."""
+"""A stage and its passes, whole and split, and what they import."""
 
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import pytest
 import torch
 from tests.examples.equal_shares import equal_shares
 from tests.examples.linear_cost import linear_cost, naive
 from tests.examples.local_ranks import LocalCollectives, LocalNetwork, LocalSums, LocalWorld
+from tests.examples.pipeline_training import networks_of
 from tests.examples.training_case import (
     MAX_TOKENS,
     SHAPE,
@@ -22,6 +24,7 @@ from tests.examples.training_case import (
     random_samples,
     unsplit_training,
 )
+from tests.jobs.command_line import run_python
 from tests.oracles.plain_models import gpt_losses, t5_losses
 from torch import Tensor
 
@@ -387,14 +390,7 @@ def test_samples_that_do_not_fit_are_evaluated_as_slices() -> None:
 def evaluated(cluster: Cluster, shape: ModelShape, plans: list[list[RankPlan]]) -> Tensor:
     """Sums of losses and numbers of target tokens, added up over all ranks."""
     world = LocalWorld(cluster.n_ranks)
-    networks = [
-        LocalNetwork(
-            world,
-            lambda shape: torch.empty(shape, dtype=torch.float64),
-            [rank for rank in range(cluster.n_ranks) if cluster.shard_of(rank) == shard],
-        )
-        for shard in range(cluster.n_shards)
-    ]
+    networks = networks_of(world, cluster, torch.float64)
     sums = LocalSums(world, cluster)
 
     def work(rank: int) -> Tensor:
@@ -431,3 +427,30 @@ def test_training_does_not_notice_an_evaluation() -> None:
     assert losses == undisturbed.losses
     assert all(torch.equal(weight, undisturbed.tensors[n]) for n, weight in rank.weights().items())
     assert not torch.equal(*evaluated)  # it has learnt
+
+
+PROGRAM = """\
+import json, sys
+from tests.examples.training_case import SHAPE, T5_SHAPE, make_rank, padded, random_samples
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.training.collectives import SingleRankCollectives
+
+samples = random_samples(1)
+for shape in (SHAPE, T5_SHAPE):
+    rank = make_rank(Cluster(device_memory_bytes=1), 0, SingleRankCollectives(), shape=shape)
+    rank.tokens.start_iteration(samples)
+    for split_backward in (False, True):
+        rank.stage.load(0, padded(samples, shape))
+        rank.stage.forward(0, None, split_backward=split_backward)
+        rank.stage.backward(0, None)
+    rank.stage.backward_weight(0)
+    rank.stage.step_optimizer()
+    assert rank.stage.finish_iteration().loss > 0
+slow = ("torch._dynamo", "torch._inductor", "torch.fx.experimental.symbolic_shapes", "sympy")
+print(json.dumps([name for name in slow if name in sys.modules]))
+"""
+
+
+def test_a_rank_trains_without_torchs_compiler() -> None:
+    ended = run_python(PROGRAM, folder=Path(__file__).parents[2])
+    assert ended.stdout == "[]\n", ended.stderr

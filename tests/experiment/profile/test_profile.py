@@ -1,4 +1,4 @@
-"""Profiles: grids, memory and times of parts, also of layers that take turns."""
+"""Profiles: grids, memory and times of parts, also of layers that take turns and of both sides."""
 
 import json
 import math
@@ -15,11 +15,11 @@ import torch
 from mpi4py import MPI
 from tests.examples.any_decoders import origin_of, saved_decoder
 from tests.examples.linear_cost import decoder_shapes
-from tests.jobs.tiny_experiment import tiny_experiment
+from tests.jobs.tiny_experiment import tiny_experiment, tiny_t5_experiment, with_keys
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_full_backward_hook
 
-from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER
+from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER, Boundary
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch, PackedRow, PaddedRows, Recompute, Slice
 from dynapipe_hpc.experiment.config import ExperimentConfig, any_placement
 from dynapipe_hpc.experiment.profile import profile as bench
@@ -49,6 +49,7 @@ from dynapipe_hpc.planner.cost.profiled import profiled_cost
 from dynapipe_hpc.planner.cost.stage_parts import STAGE
 from dynapipe_hpc.planner.cost.table.profile_file import read_table, write_table
 from dynapipe_hpc.planner.cost.table.profile_table import LayerKey, LayerProfile, ProfileTable
+from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.training.module_stage import ModuleStage
 
 ALONE = Job(MPI.COMM_SELF)
@@ -58,14 +59,19 @@ CONFIG = tiny_experiment(n_stages=2)
 GRID = ProfileGrid.from_config(CONFIG, max_tokens=64)
 
 
-def measured(config: ExperimentConfig) -> ProfileTable:
-    return profile(ALONE, config, GRID, repetition_s=0.0, on_progress=lambda _: None)
+def measured(config: ExperimentConfig, grid: ProfileGrid = GRID) -> ProfileTable:
+    return profile(ALONE, config, grid, repetition_s=0.0, on_progress=lambda _: None)
 
 
-def with_modes(*modes: str, layouts: tuple[str, ...] = ("padded",)) -> ExperimentConfig:
-    cost = {"kind": "profiled", "path": "t.h5", "recompute": modes}
+def with_modes(
+    *modes: str, layouts: tuple[str, ...] = ("padded",), split: bool = False
+) -> ExperimentConfig:
     tables = CONFIG.model_dump()
-    tables["planner"] |= {"cost": cost, "batch": {"rule": "dynamic", "layouts": layouts}}
+    tables["planner"] |= {
+        "cost": {"kind": "profiled", "path": "t.h5", "recompute": modes},
+        "batch": {"rule": "dynamic", "layouts": layouts},
+        "schedule": {"split_backward": split},
+    }
     return ExperimentConfig.model_validate(tables)
 
 
@@ -194,20 +200,6 @@ def test_after_an_out_of_memory_a_stack_measures_as_a_new_one_does() -> None:
         assert stack.memory(large).stored_bytes == 2 * stored_bytes
 
 
-MODES = ("none", "full")
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> ExperimentConfig:
-    """Two stages of a Gemma 3, with two layers with windows each, or one and one without."""
-    turns = ["sliding_attention", "full_attention"] * 2
-    saved_decoder("gemma3", tmp_path, layer_types=turns)
-    tables = tiny_experiment(n_stages=2).model_dump()
-    tables["model"] = origin_of(tmp_path)[1].model_dump()
-    tables["planner"]["cost"] = {"kind": "profiled", "path": "t.h5", "recompute": MODES}
-    return ExperimentConfig.model_validate(tables)
-
-
 def test_layers_of_each_kind_have_a_model_of_their_own(tmp_path: Path) -> None:
     saved_decoder("gemma3", tmp_path)
     kinds = TransformersStage.layer_kinds(origin_of(tmp_path)[1])
@@ -248,7 +240,7 @@ def test_slices_of_layers_with_windows_are_measured_apart(
         return (1.0, 2.0) if math.isinf(stack.window) else (10.0, 30.0)
 
     with patch.object(Stack, "pair_ms", pair_ms):
-        table = profile(ALONE, config, grid, repetition_s=0.0, on_progress=lambda _: None)
+        table = measured(config, grid)
     layer = table.layers[LayerKey(1, "none", LAYER, "packed")]
     # A stack of two layers takes as long as one here, which a layer is fitted to.
     assert layer.pair_ms is not None
@@ -262,19 +254,8 @@ ALL_MODES = ("none", "selective", "full")
 LAYOUTS = (Layout.PADDED, Layout.PACKED)
 
 
-def config_of(*modes: str, split: bool, packs: bool = False) -> ExperimentConfig:
-    tables = tiny_experiment(n_stages=2).model_dump()
-    layouts = ("padded", "packed") if packs else ("padded",)
-    tables["planner"] = {
-        "cost": {"kind": "profiled", "path": "t.h5", "recompute": modes},
-        "batch": {"rule": "dynamic", "layouts": layouts},
-        "schedule": {"split_backward": split},
-    }
-    return ExperimentConfig.model_validate(tables)
-
-
-SPLIT_GRID = ProfileGrid.from_config(config_of("none", split=True), max_tokens=64)
-TOKENS = np.outer(SPLIT_GRID.rows, SPLIT_GRID.row_tokens).astype(np.float64)
+ALL_SPLIT = with_modes(*ALL_MODES, layouts=tuple(each.text for each in LAYOUTS), split=True)
+TOKENS = np.outer(GRID.rows, GRID.row_tokens).astype(np.float64)
 TOKENS[TOKENS > 64] = np.nan
 
 
@@ -337,10 +318,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return found
 
 
-def tables_of(config: ExperimentConfig) -> ProfileTable:
-    return profile(ALONE, config, SPLIT_GRID, repetition_s=0.0, on_progress=lambda _: None)
-
-
 def layers_of(table: ProfileTable, kind: str) -> Iterator[tuple[LayerKey, LayerProfile]]:
     return ((key, layer) for key, layer in table.layers.items() if key.kind == kind)
 
@@ -349,7 +326,7 @@ def layers_of(table: ProfileTable, kind: str) -> Iterator[tuple[LayerKey, LayerP
 def test_both_halves_are_measured_of_every_layer_mode_and_layout_that_defers(
     tmp_path: Path,
 ) -> None:
-    write_table(tables_of(config_of(*ALL_MODES, split=True, packs=True)), tmp_path / "t.h5")
+    write_table(measured(ALL_SPLIT), tmp_path / "t.h5")
     table = read_table(tmp_path / "t.h5")
     assert len(list(layers_of(table, LAYER))) == len(ALL_MODES) * len(LAYOUTS)
     for key, layer in layers_of(table, LAYER):
@@ -376,10 +353,10 @@ def test_both_halves_are_measured_of_every_layer_mode_and_layout_that_defers(
 @pytest.mark.usefixtures("clock")
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.text)
 def test_costs_of_split_passes_are_those_measured(layout: Layout) -> None:
-    config = config_of(*ALL_MODES, split=True, packs=True)
+    config = ALL_SPLIT
     source = ProfiledConfig(path=Path("t.h5"), recompute=ALL_MODES)
     placement = any_placement(config)
-    cost = profiled_cost(tables_of(config), config.model, placement, config.cluster, config=source)
+    cost = profiled_cost(measured(config), config.model, placement, config.cluster, config=source)
     shapes, tokens, n_layers = decoder_shapes(np.array([2]), np.array([32])), 64, 2
     for mode in Recompute:
         costs = cost.of_layout(layout).stage_costs(shapes, mode)
@@ -392,13 +369,13 @@ def test_costs_of_split_passes_are_those_measured(layout: Layout) -> None:
 def test_only_stacks_with_layers_run_twice_and_only_where_something_is_deferred(
     clock: Clock,
 ) -> None:
-    tables_of(config_of("full", split=True))
-    tables_of(config_of(*ALL_MODES, split=False))
+    measured(with_modes("full", split=True))
+    measured(with_modes(*ALL_MODES))
     assert not clock.split_stacks
-    tables_of(config_of("selective", split=True))
+    measured(with_modes("selective", split=True))
     n_rounds = bench.MIN_ROUNDS
     in_turn = [n for n in (1, 2) for _ in range(stack.CPU_IN_FLIGHT)]
-    assert clock.split_stacks == in_turn * len(SPLIT_GRID.microbatches()) * n_rounds
+    assert clock.split_stacks == in_turn * len(GRID.microbatches()) * n_rounds
 
 
 @pytest.mark.parametrize(("measures", "n_rounds"), [(WHOLE, 6), (SPLIT, 3)])
@@ -407,7 +384,7 @@ def test_halves_leave_time_for_half_as_many_rounds(
 ) -> None:
     seconds = iter(range(100))
     monkeypatch.setattr(bench, "time", SimpleNamespace(perf_counter=lambda: next(seconds)))
-    config = config_of("none", split=True)
+    config = with_modes("none", split=True)
     with tokens_on_disk([(8, 8)], config.model.vocab_size) as tokens:
         stacks = [Stack(config, StackShape(n_layers=1), tokens)]
         microbatches = [PaddedRows((0,), 16)]
@@ -421,3 +398,65 @@ def test_halves_leave_time_for_half_as_many_rounds(
             measures=measures,
         )
     assert len(shares) == 1 + n_rounds
+
+
+T5_CONFIG = tiny_t5_experiment(n_stages=2)
+T5_GRID = ProfileGrid.from_config(T5_CONFIG)
+T5_COST = ProfiledConfig(path=Path("t.h5"))
+
+
+@pytest.fixture(scope="module")
+def t5_table() -> ProfileTable:
+    return measured(T5_CONFIG, T5_GRID)
+
+
+def test_targets_fill_their_rows() -> None:
+    assert T5_GRID.row_tokens == (16, 32)
+    assert T5_GRID.max_tokens == 64
+    sizes = {(m.n_rows, m.row_tokens, m.target_tokens) for m in T5_GRID.pairs()}
+    assert {(1, 32, 32), (1, 16, 32), (2, 16, 16)} <= sizes
+    assert (2, 32, 16) not in sizes
+    for microbatch in (*T5_GRID.pairs(), *T5_GRID.microbatches()):
+        inputs, targets = T5_GRID.samples[microbatch.rows[0][0]]
+        assert (inputs + 1, targets) == (microbatch.row_tokens, microbatch.target_tokens)
+
+
+def test_packed_pairs_are_measured_where_plans_may_have_them(t5_table: ProfileTable) -> None:
+    tables = T5_CONFIG.model_dump()
+    tables["planner"]["batch"] = {"rule": "dynamic", "layouts": ["packed"]}
+    config = ExperimentConfig.model_validate(tables)
+    more = measured(config, T5_GRID)
+    packed = {key: layer for key, layer in more.layers.items() if key.layout == "packed"}
+    assert {key.kind for key in packed} == {key.kind for key in t5_table.layers}
+    for key, layer in packed.items():
+        rows = t5_table.layers[key._replace(layout="padded")]
+        np.testing.assert_array_equal(np.isnan(layer.forward_ms), np.isnan(rows.forward_ms))
+    cost = profiled_cost(more, config.model, any_placement(config), config.cluster, config=T5_COST)
+    assert cost.describe().startswith("measured in padded and packed rows")
+
+
+def test_a_decoder_layer_stores_what_a_second_one_adds(t5_table: ProfileTable) -> None:
+    with tokens_on_disk(T5_GRID.samples, T5_CONFIG.model.vocab_size) as tokens:
+        (pair,) = [m for m in T5_GRID.pairs() if (m.n_rows, m.row_tokens) == (2, 16)]
+        one, two = (
+            Stack(T5_CONFIG, StackShape(n, boundary=Boundary.PAIR), tokens)
+            .memory(pair)
+            .stored_bytes
+            for n in (1, 2)
+        )
+    decoder = next(layer for key, layer in t5_table.layers.items() if key.kind == "decoder")
+    assert decoder.stored_bytes[1, 0, 0] == pytest.approx(two - one)
+
+
+def test_halves_are_of_the_layers_of_both_sides() -> None:
+    schedule = ScheduleConfig(split_backward=True)
+    config = with_keys(T5_CONFIG, planner={"schedule": schedule})
+    grid = ProfileGrid((1,), (16, 32), 64, has_target_rows=True)
+    found = {key.kind: layer.grids for key, layer in measured(config, grid).layers.items()}
+    assert {kind for kind, grids in found.items() if "input_ms" in grids} == {
+        *("encoder", "decoder", "stage")
+    }
+    for kind in ("encoder", "decoder"):
+        # Of layers that are so fast, a half may be nothing beside the noise.
+        assert np.isfinite(found[kind]["input_ms"]).any()
+        assert np.isfinite(found[kind]["weight_ms"]).any()

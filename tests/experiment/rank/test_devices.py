@@ -11,7 +11,6 @@ from tests.jobs.tiny_experiment import tiny_experiment, tiny_t5_experiment, with
 import dynapipe_hpc.experiment.rank.devices as host_device
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.rank.channels import open_torch_channels
 from dynapipe_hpc.experiment.rank.devices import (
     CPU,
     HostDevice,
@@ -58,21 +57,6 @@ def test_what_hides_gpus_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     hidden = r"sees no GPU \(CUDA_VISIBLE_DEVICES='', ROCR_VISIBLE_DEVICES='3'\); start the job"
     with pytest.raises(InputError, match=hidden):
         find_device(ALONE, on("cuda"))
-
-
-def test_ranks_meet_without_a_file(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path_factory.mktemp("job")
-    monkeypatch.chdir(folder)
-    channels = open_torch_channels(
-        "gloo", ALONE, ONE, CPU, dtype=torch.float32, holders=(), timeout_s=60
-    )
-    assert list(folder.iterdir()) == []
-    number = torch.tensor([2.0])
-    channels.collectives.sum_within_replica(number)
-    assert number.item() == 2
-    channels.close()
 
 
 @pytest.mark.parametrize("use", KINDS)

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 from tests.examples.example_runs import record
+from tests.jobs.asked_doctor import ALONE
 from tests.jobs.command_line import run_command
 from tests.jobs.lock_processes import leave_lock
 
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.experiment.run.explain_run import explain_run, read_end
-from dynapipe_hpc.experiment.run_lock import LockHolder, RunLock, writer_of
+from dynapipe_hpc.experiment.run_lock import LockHolder, RunLock, locked, writer_of
 from dynapipe_hpc.job import job as module
 from dynapipe_hpc.job.job import Ending
 from dynapipe_hpc.job.ranks import JobOutcome
@@ -89,18 +90,14 @@ def test_the_end_of_an_earlier_start_is_not_that_of_a_run_that_starts_again(run:
     path.write_text(
         json.dumps(json.loads(path.read_text()) | {"time": "2026-05-04T03:02:01.000+02:00"})
     )
-    lock = RunLock(run)
-    lock.acquire()
-    lines = explain_run(run).splitlines()
-    lock.release()
+    with locked(ALONE, run):
+        lines = explain_run(run).splitlines()
     assert lines[0].startswith(f"still running: process {os.getpid()} on ")
 
 
 def test_an_end_counts_while_its_process_still_holds_the_lock(run: Path) -> None:
-    lock = RunLock(run)
-    lock.acquire()
-    lines = ended(run, JobOutcome.FAILED, 1, "the disk is gone")
-    lock.release()
+    with locked(ALONE, run):
+        lines = ended(run, JobOutcome.FAILED, 1, "the disk is gone")
     assert lines[0].startswith("failed: ")
 
 

@@ -1,35 +1,188 @@
-"""Baselines that group samples, against what they have to keep and against trying everything."""
+"""Baselines at their best settings, in every mode, and how they group samples."""
 
+from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.examples.linear_cost import changed, linear_cost, packed_apart, samples_of
+from tests.examples.linear_cost import budget, changed, linear_cost, naive, packed_apart, samples_of
 from tests.examples.stage_costs import with_columns
 
-from dynapipe_hpc.data.microbatch import PackedRow, PaddedRows
+from dynapipe_hpc.data.microbatch import PackedRow, PaddedRows, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.baseline import (
     MIN_GAIN,
+    Baseline,
     balanced_groups,
+    budgets,
     deal,
     lower_by_swaps,
     next_fit,
     packed_balanced,
+    packed_budgets,
     packed_next_fit,
     packed_work,
     pair_work,
+    row_counts,
     small_at_both_ends,
+)
+from dynapipe_hpc.planner.baselines.config import (
+    BaselineConfig,
+    NaivePaddingConfig,
+    PackedNextFitConfig,
+    TokenBudgetConfig,
 )
 from dynapipe_hpc.planner.baselines.padded_rows import (
     first_fit_decreasing,
     naive_padding,
     token_budget,
 )
+from dynapipe_hpc.planner.batch.config import DynamicConfig, RecomputeChoice
+from dynapipe_hpc.planner.batch.memory import DoesNotFitError
+from dynapipe_hpc.planner.choose.choice import Choice, Chooser, Infeasible
+from dynapipe_hpc.planner.choose.config import SearchConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel, Shapes, StageCosts
+from dynapipe_hpc.planner.from_config import dynamic_chooser
+from dynapipe_hpc.planner.schedule.adaptive import adaptive
+from dynapipe_hpc.planner.schedule.fixed_order import one_f_one_b
+from dynapipe_hpc.planner.schedule.rules import RULES
+from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
+
+COST = linear_cost(launch_ms=(3.0, 2.0), token_ms=(0.05, 0.04))
+TWO_REPLICAS = Cluster(n_stages=2, n_replicas=2, device_memory_bytes=10**9)
+SAMPLES = samples_of([200, 10, 64, 33, 8, 120, 9, 40, 64, 16, 12])
+
+
+PADDING = NaivePaddingConfig(rule="naive_padding")
+BUDGET = TokenBudgetConfig(rule="token_budget")
+NEXT_FIT = PackedNextFitConfig(rule="packed_next_fit", tokens_per_microbatch=40)
+
+
+def planned_by(
+    config: BaselineConfig,
+    cost: CostModel = COST,
+    cluster: Cluster = TWO_REPLICAS,
+    rules: Sequence[ScheduleRule] = (one_f_one_b,),
+) -> Baseline:
+    return Baseline(config, rules, cost, cluster)
+
+
+def ms_with(config: BaselineConfig) -> float:
+    return planned_by(config).choose(SAMPLES).best.iteration_ms
+
+
+def test_the_best_of_every_number_of_rows_is_found() -> None:
+    # Row counts of 1, 2, 3, 4 and 6 are all there are that differ for 11 samples on 2 replicas.
+    assert ms_with(PADDING) == min(ms_with(naive(n)) for n in (1, 2, 3, 4, 6))
+
+
+def test_no_power_of_two_is_a_better_budget() -> None:
+    assert ms_with(BUDGET) <= min(ms_with(budget(25 * 2**k)) for k in range(8))
+
+
+UP_TO_64 = [8, 9, 11, 13, 16, 19, 22, 26, 32, 38, 45, 53, 64]
+
+
+@pytest.mark.parametrize(
+    ("settings", "lengths", "n_replicas", "expected"),
+    [
+        (row_counts, [8], 1, [1]),
+        (row_counts, [8] * 3, 1, [1, 2, 3]),
+        (row_counts, [8] * 11, 2, [1, 2, 3, 4, 6]),
+        (row_counts, [8] * 9, 1, [1, 2, 3, 4, 6, 8, 9]),
+        (budgets, [64, 8, 8], 2, [*UP_TO_64, 76, 90, 107, 128]),
+        (packed_budgets, [64, 8, 8], 2, UP_TO_64),
+        (packed_budgets, [16] * 6, 2, [2, 3, 4, 5, 6, *UP_TO_64[:-2], 48]),
+        (packed_budgets, [1, 1], 2, [1]),
+    ],
+)
+def test_settings_reach_all_samples_of_a_replica(
+    settings: Callable[..., Iterable[int]],
+    lengths: list[int],
+    n_replicas: int,
+    expected: list[int],
+) -> None:
+    cluster = TWO_REPLICAS.model_copy(update={"n_replicas": n_replicas})
+    assert list(settings(samples_of(lengths), COST, cluster)) == expected
+
+
+def test_settings_that_do_not_fit_are_left_out() -> None:
+    # 2 bytes of a token are kept, and 1 more is needed while it is computed.
+    small = Cluster(n_stages=2, device_memory_bytes=3 * 64)
+    found = planned_by(PADDING, linear_cost(), small)
+    tried = [each.way for each in found.choose(samples_of([32] * 4)).tried]
+    assert tried == [f"naive padding, {n} rows, recompute none" for n in (1, 2)]
+
+
+def test_if_none_fits_the_smallest_is_named() -> None:
+    small = Cluster(n_stages=2, device_memory_bytes=100)
+    found = planned_by(PADDING, linear_cost(), small)
+    with pytest.raises(DoesNotFitError, match="a micro-batch of 1 x 64 tokens"):
+        found.choose(samples_of([64] * 4))
+
+
+THREE = samples_of([40, 16, 80])  # in turns: 40 and 80 to the first replica, 16 to the second
+
+
+def test_replicas_and_order_are_those_of_the_rule() -> None:
+    best = planned_by(NEXT_FIT, linear_cost()).choose(THREE).best
+    assert best.way == "packed next fit, 40 tokens, recompute none"
+    found = [[m.row_tokens for m in pipeline.microbatches] for pipeline in best.pipelines]
+    assert found == [[40, 80], [16]]
+    assert {pipeline.rule for pipeline in best.pipelines} == {one_f_one_b}
+
+
+def test_every_schedule_rule_is_tried() -> None:
+    # 1F1B keeps both micro-batches on the first stage, which has room for one of them.
+    cluster = Cluster(n_replicas=2, n_stages=2, device_memory_bytes=3 * 80)
+    (tried,) = planned_by(NEXT_FIT, linear_cost(), cluster).choose(THREE).tried
+    assert isinstance(tried, Infeasible)
+    assert tried.reason.startswith("1f1b needs")
+    both = planned_by(NEXT_FIT, linear_cost(), cluster, [one_f_one_b, adaptive]).choose(THREE).best
+    assert [pipeline.rule for pipeline in both.pipelines] == [adaptive, one_f_one_b]
+
+
+LENGTHS = [96, 40, 40, 8, 8, 8]
+
+
+def chooser_of(choice: RecomputeChoice, memory_bytes: int, effort: int = 0) -> Chooser:
+    cost = linear_cost(recomputes=True)  # a token keeps 2 bytes, and half a byte if recomputed
+    cluster = Cluster(n_stages=2, device_memory_bytes=memory_bytes)
+    batch = DynamicConfig(recompute_choice=choice)
+    return dynamic_chooser(
+        batch, SearchConfig(effort=effort), [RULES["cyclic"]], cost=cost, cluster=cluster
+    )
+
+
+def choose(choice: RecomputeChoice, memory_bytes: int) -> Choice:
+    return chooser_of(choice, memory_bytes).choose(samples_of(LENGTHS))
+
+
+def modes_of(choice: Choice) -> set[Recompute]:
+    return {m.recompute for pipeline in choice.pipelines for m in pipeline.microbatches}
+
+
+def test_a_sample_that_has_to_recompute_makes_all_others_do_so_too() -> None:
+    scarce_bytes = 3 * 96 - 1  # the longest sample needs a byte more without recomputation
+    each, all_alike = (choose(c, scarce_bytes) for c in ("per_microbatch", "per_iteration"))
+    assert modes_of(each) == {Recompute.NONE, Recompute.FULL}
+    assert modes_of(all_alike) == {Recompute.FULL}
+    assert each.best.makespan_ms < all_alike.best.makespan_ms
+
+
+def test_candidates_name_their_mode() -> None:
+    tried = [c.way for c in choose("per_iteration", 10**6).candidates]
+    assert any(way.endswith("recompute none") for way in tried)
+    assert any(way.endswith("recompute full") for way in tried)
+
+
+def test_the_search_keeps_to_the_mode() -> None:
+    chooser = chooser_of("per_iteration", 3 * 96 - 1, effort=2_000)
+    assert modes_of(chooser.choose(samples_of(LENGTHS))) == {Recompute.FULL}
+
 
 ROOMY = Cluster(n_stages=2, device_memory_bytes=10**9)
 
@@ -89,9 +242,6 @@ def test_rows_are_dealt_in_turns() -> None:
     assert deal([[0], [1, 2], [3]], 2) == [[[0], [3]], [[1], [2]]]
 
 
-TWO = Cluster(n_replicas=2, n_stages=2, device_memory_bytes=10**9)
-
-
 def pair_cost(pair_ms: float = 0.0) -> CostModel:
     """Forward and backward times of 1 ms per token and of a time per pair of tokens."""
 
@@ -112,17 +262,12 @@ def test_work_of_two_sides_is_what_a_second_row_adds_on_all_stages() -> None:
     assert pair_work(samples, unknown).tolist() == [21, 41, 65]
 
 
-def test_work_is_told_from_pairs_by_as_many_tokens_in_shorter_rows() -> None:
-    found = packed_work(samples_of([64, 10, 1]), pair_cost(pair_ms=0.5))
+@pytest.mark.parametrize("cost", [pair_cost(0.5), packed_apart(pair_cost(), pair_cost(0.5))])
+def test_work_of_packed_rows_is_told_from_pairs_by_as_many_tokens_in_shorter_rows(
+    cost: CostModel,
+) -> None:
+    found = packed_work(samples_of([64, 10, 1]), cost)
     assert found == pytest.approx([64 + 0.5 * 64**2, 10 + 0.5 * 10**2, 1.5])
-
-
-def test_work_is_that_of_packed_rows() -> None:
-    samples = samples_of([64, 10, 1])
-    expected = packed_work(samples, pair_cost(pair_ms=0.5))
-    assert packed_work(samples, packed_apart(pair_cost(), pair_cost(0.5))) == pytest.approx(
-        expected
-    )
 
 
 @pytest.mark.parametrize(
@@ -153,7 +298,7 @@ def test_a_long_sample_has_as_much_work_as_many_more_tokens_of_short_ones() -> N
 
 
 def test_every_replica_has_as_many_micro_batches_as_the_one_with_the_most_tokens_needs() -> None:
-    found = packed_balanced(samples_of([48, 8, 8, 8, 8, 8]), linear_cost(), TWO, 44)
+    found = packed_balanced(samples_of([48, 8, 8, 8, 8, 8]), linear_cost(), TWO_REPLICAS, 44)
     # 48 tokens need two, which the one sample of that replica cannot form.
     assert found[0] == [PackedRow((0,), 48, offsets=(0, 48))]
     assert [m.row_tokens for m in found[1]] == [24, 16]

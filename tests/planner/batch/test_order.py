@@ -1,9 +1,20 @@
 import numpy as np
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.examples.linear_cost import linear_cost, samples_of, split_samples
 
+from dynapipe_hpc.data.microbatch import MicroBatch, PaddedRows, Recompute
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.planner.batch.order import halved, order_samples, orders
+from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.memory import DoesNotFitError
+from dynapipe_hpc.planner.batch.order import (
+    TooFewMicroBatchesError,
+    balance_replicas,
+    halved,
+    order_samples,
+    orders,
+)
 
 MANY = np.random.default_rng(0).integers(1, 2000, 64).tolist()
 
@@ -26,24 +37,14 @@ PAIRS = st.lists(st.tuples(st.integers(0, 99), st.integers(1, 99)), min_size=1, 
 
 
 @given(pairs=PAIRS)
-def test_every_order_holds_each_sample_once_whatever_the_order_of_arrival(
-    pairs: list[tuple[int, int]],
-) -> None:
-    samples = [Sample(i, *pair) for i, pair in enumerate(pairs)]
-    found = orders(samples, is_encoder_decoder=True)
-    assert len(found) == 2
-    for ordered in found:
-        assert sorted(sample.sample_id for sample in ordered) == list(range(len(samples)))
-    assert orders(samples[::-1], is_encoder_decoder=True) == found
-
-
-@given(pairs=PAIRS)
 def test_pairs_go_through_bands_of_inputs_in_which_targets_fall_and_rise_in_turn(
     pairs: list[tuple[int, int]],
 ) -> None:
     samples = [Sample(i, *pair) for i, pair in enumerate(pairs)]
     longest = max(padded(inputs) for inputs, _ in pairs)
-    for n_bands, found in zip((32, 16), orders(samples, is_encoder_decoder=True), strict=True):
+    both = orders(samples, is_encoder_decoder=True)
+    assert orders(samples[::-1], is_encoder_decoder=True) == both
+    for n_bands, found in zip((32, 16), both, strict=True):
         expected: list[int] = []
         for band in range(n_bands):
             shortest = longest - (longest + 1) * (band + 1) / n_bands
@@ -59,3 +60,60 @@ def test_pairs_go_through_bands_of_inputs_in_which_targets_fall_and_rise_in_turn
 def padded(tokens: int) -> int:
     """A row has a position at least."""
     return -(-max(tokens, 1) // 8) * 8
+
+
+def test_only_a_sample_that_would_not_fit_otherwise_is_recomputed() -> None:
+    samples = order_samples(samples_of([200, 16, 16]))
+    cost = linear_cost((0.1,), (0.01,), token_bytes=2.0, recomputes=True)
+    found = split_samples(samples, cost, Cluster(device_memory_bytes=300))
+    assert [(m.n_rows, m.row_tokens, m.recompute) for m in found] == [
+        (1, 200, Recompute.FULL),
+        (2, 16, Recompute.NONE),
+    ]
+
+
+def test_a_sample_that_no_stage_can_hold_is_named_with_the_way_out() -> None:
+    samples = order_samples(samples_of([10, 500]))
+    cost = linear_cost(token_bytes=2.0, model_bytes=100.0)
+    with pytest.raises(
+        DoesNotFitError,
+        match=r"sample 1 \(499 input \+ 1 target tokens\) on its own needs 1,612 bytes on "
+        r"stage 0, of which 100 for the model, but cluster\.device_memory_bytes is 1,000; "
+        r"raise it, add stages, allow .full. in planner\.cost\.recompute, "
+        r"or cut long samples with data\.max_tokens",
+    ):
+        split_samples(samples, cost, Cluster(n_stages=2, device_memory_bytes=1000))
+
+
+WORK_IS_TOKENS = linear_cost(launch_ms=(0.0, 0.0), token_ms=(0.5, 1.0))
+
+
+def of_work(work_ms: list[int]) -> list[MicroBatch]:
+    return [PaddedRows((i,), ms) for i, ms in enumerate(work_ms)]
+
+
+def differenced(work_ms: list[int], n: int) -> list[list[int]]:
+    """The largest differencing method, with idle replicas written out."""
+    partial = [sorted([(work, [i])] + [(0, [])] * (n - 1))[::-1] for i, work in enumerate(work_ms)]
+    while len(partial) > 1:
+        partial.sort(key=lambda loads: (loads[-1][0] - loads[0][0], loads))
+        a, b, *rest = partial
+        joined = [(x + y, i + j) for (x, i), (y, j) in zip(a, reversed(b), strict=True)]
+        partial = [sorted(joined)[::-1], *rest]
+    return sorted(sorted(indices) for _, indices in partial[0])
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.integers(1, 30))
+def test_replicas_that_are_idle_meanwhile_change_nothing(work_ms: list[int], n: int) -> None:
+    if len(work_ms) >= n:
+        found = balance_replicas(of_work(work_ms), WORK_IS_TOKENS, n)
+        assert found == differenced(work_ms, n)
+
+
+def test_replicas_without_work_are_an_error_with_a_way_out() -> None:
+    with pytest.raises(
+        TooFewMicroBatchesError,
+        match=r"has 2 micro-batches for 3 replicas, .* lower cluster\.n_replicas or raise "
+        r"data\.tokens_per_batch$",
+    ):
+        balance_replicas(of_work([3, 4]), WORK_IS_TOKENS, 3)

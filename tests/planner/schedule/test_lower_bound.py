@@ -202,18 +202,25 @@ LINKS = st.builds(Link, latency_ms=st.sampled_from([0.0, 2.0]), full_duplex=st.b
 LAUNCHES = st.tuples(*[st.sampled_from([0.0, 1.0, 5.0])] * 2)
 PER_TOKEN = st.tuples(*[st.sampled_from([0.02, 0.1, 0.3])] * 2)
 WEIGHTS = st.sampled_from([(), (6.0, 1.0), (0.0, 9.0)])
-COSTS = st.builds(
-    linear_cost,
-    launch_ms=LAUNCHES,
-    token_ms=PER_TOKEN,
-    has_targets=st.just(True),
-    weights_ms=WEIGHTS,
-)
+
+
+def drawn_costs(**settings: object) -> st.SearchStrategy[CostModel]:
+    fixed = {name: st.just(value) for name, value in settings.items()}
+    return st.builds(
+        linear_cost, launch_ms=LAUNCHES, token_ms=PER_TOKEN, weights_ms=WEIGHTS, **fixed
+    )
+
+
 every_split = pytest.mark.parametrize(("split", "n_samples"), [(False, 3), (True, 2)])
 
 
 @every_split
-@given(lengths=LENGTHS, cost=COSTS, link=LINKS, n_replicas=st.integers(1, 2))
+@given(
+    lengths=LENGTHS,
+    cost=drawn_costs(has_targets=True),
+    link=LINKS,
+    n_replicas=st.integers(1, 2),
+)
 @settings(max_examples=50, deadline=None)
 def test_no_schedule_of_the_same_pairs_is_shorter(
     split: bool,
@@ -237,28 +244,23 @@ def test_no_schedule_of_the_same_pairs_is_shorter(
 @every_split
 @given(
     lengths=st.lists(st.integers(1, 60), min_size=1, max_size=3),
-    launch_ms=LAUNCHES,
-    token_ms=PER_TOKEN,
+    cost=drawn_costs(token_bytes=2.0),
     link=LINKS,
     n_replicas=st.integers(1, 2),
     room_tokens=st.sampled_from([64, 100, 150, 10_000]),
-    weights_ms=WEIGHTS,
 )
 @settings(max_examples=20, deadline=None)
 def test_no_plan_in_any_layout_is_shorter(
     split: bool,
     n_samples: int,
     lengths: list[int],
-    launch_ms: tuple[float, float],
-    token_ms: tuple[float, float],
+    cost: CostModel,
     link: Link,
     n_replicas: int,
     room_tokens: int,
-    weights_ms: tuple[float, ...],
 ) -> None:
     samples = samples_of(lengths[:n_samples])
     assume(n_replicas <= len(samples))
-    cost = linear_cost(launch_ms, token_ms, token_bytes=2.0, weights_ms=weights_ms)
     cluster = Cluster(
         n_replicas=n_replicas, n_stages=2, device_memory_bytes=3 * room_tokens, link=link
     )
@@ -321,12 +323,16 @@ def rows_of(sample: Sample, cuts: Sequence[int], modes: Sequence[Recompute]) -> 
     n_cuts=st.integers(1, 2),
     cut=st.integers(1, 7),
     modes=st.tuples(*[st.sampled_from(list(Recompute)[::2])] * 4),
-    launch_ms=LAUNCHES,
-    token_ms=PER_TOKEN,
-    pair_ms=st.sampled_from([0.0, 1e-3, 1e-2]),
-    of_token_bytes=st.sampled_from([(0.0, 0.0, 0.0), (0.5, 1.0, 0.25), (0.5, 2.0, 0.5)]),
-    window=st.sampled_from([np.inf, np.inf, 8.0, 20.0, 50.0, 100.0]),
-    mask_bytes=st.sampled_from([0.0, 0.1]),
+    cost=st.builds(
+        pair_cost,
+        launch_ms=LAUNCHES,
+        token_ms=PER_TOKEN,
+        recomputes=st.just(True),
+        pair_ms=st.sampled_from([0.0, 1e-3, 1e-2]),
+        of_token_bytes=st.sampled_from([(0.0, 0.0, 0.0), (0.5, 1.0, 0.25), (0.5, 2.0, 0.5)]),
+        window=st.sampled_from([np.inf, np.inf, 8.0, 20.0, 50.0, 100.0]),
+        mask_bytes=st.sampled_from([0.0, 0.1]),
+    ),
     n_replicas=st.integers(1, 2),
     room_tokens=st.sampled_from([64, 100, 10_000]),
 )
@@ -338,26 +344,12 @@ def test_no_plan_with_slices_in_any_schedule_within_memory_is_shorter(
     n_cuts: int,
     cut: int,
     modes: tuple[Recompute, ...],
-    launch_ms: tuple[float, float],
-    token_ms: tuple[float, float],
-    pair_ms: float,
-    of_token_bytes: tuple[float, float, float],
-    window: float,
-    mask_bytes: float,
+    cost: CostModel,
     n_replicas: int,
     room_tokens: int,
 ) -> None:
     cuts = list(range(8 * cut, length, 8))[: 1 if split or other else n_cuts]
     assume(cuts and (other or n_replicas == 1) and not (split and other and n_replicas == 1))
-    cost = pair_cost(
-        launch_ms,
-        token_ms,
-        recomputes=True,
-        pair_ms=pair_ms,
-        of_token_bytes=of_token_bytes,
-        window=window,
-        mask_bytes=mask_bytes,
-    )
     cluster = Cluster(
         n_replicas=n_replicas,
         n_stages=2,

@@ -1,6 +1,7 @@
 """The schedule rules: in pictures, as printed, and as published."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
@@ -44,7 +45,12 @@ from dynapipe_hpc.planner.schedule.schedule_rule import (
     Schedule,
     ScheduleRule,
 )
-from dynapipe_hpc.planner.schedule.simulate import ScheduleDeadlockError, Timeline, simulate
+from dynapipe_hpc.planner.schedule.simulate import (
+    ScheduleDeadlockError,
+    Timeline,
+    iteration_ms,
+    simulate,
+)
 
 
 def cyclic_order(costs: StageCosts, limit_bytes: FloatArray) -> Schedule:
@@ -133,8 +139,9 @@ def test_the_kernel_agrees_with_the_printed_algorithm(costs: StageCosts, room: l
     assert cyclic(costs, limit) == cyclic_order(costs, limit)
 
 
-def run(costs: StageCosts) -> Timeline:
-    return simulate(zb_h1(costs, no_limit(costs)), costs, INSTANT, np.zeros(costs.n_stages))
+def timeline_of(costs: StageCosts, rule: ScheduleRule = one_f_one_b) -> Timeline:
+    schedule = rule(costs, no_limit(costs))
+    return simulate(schedule, costs, INSTANT, np.zeros(costs.n_stages))
 
 
 def test_the_later_a_stage_the_longer_it_puts_off_gradients_of_weights() -> None:
@@ -150,9 +157,8 @@ def test_only_a_pass_per_stage_is_lost_where_1f1b_loses_three(
     n_microbatches: int, n_stages: int
 ) -> None:
     costs = equal_stages([1] * n_microbatches, n_stages)
-    assert run(costs).makespan_ms == 3 * n_microbatches + n_stages - 1
-    whole = simulate(one_f_one_b(costs, no_limit(costs)), costs, INSTANT, np.zeros(n_stages))
-    assert whole.makespan_ms == 3 * (n_microbatches + n_stages - 1)
+    assert timeline_of(costs, zb_h1).makespan_ms == 3 * n_microbatches + n_stages - 1
+    assert timeline_of(costs).makespan_ms == 3 * (n_microbatches + n_stages - 1)
 
 
 CASES = json.loads(Path(__file__).with_name("published_schedules.json").read_text())["cases"]
@@ -308,18 +314,6 @@ def test_the_kernel_agrees_with_a_slow_clock(
     assert np.all(timeline.peak_bytes <= limit)
 
 
-@given(positive_costs(), st.floats(0.1, 10))
-def test_fractions_of_bytes_do_not_make_it_stop(costs: StageCosts, scale: float) -> None:
-    uneven = with_columns(
-        costs,
-        stored_bytes=costs.stored_bytes * scale,
-        forward_transient_bytes=costs.forward_transient_bytes * scale / 3,
-        backward_transient_bytes=costs.backward_transient_bytes * scale / 7,
-    )
-    schedule = adaptive(uneven, tightest_limit(uneven))
-    assert all(len(passes) == 2 * costs.n_microbatches for passes in schedule.passes)
-
-
 def simulated(picture: str, costs: StageCosts, link: Link = INSTANT) -> Timeline:
     return simulate(parse_schedule(picture), costs, link, np.zeros(costs.n_stages))
 
@@ -362,3 +356,20 @@ def test_stages_that_wait_for_each_other_are_named() -> None:
 def test_a_pass_that_occurs_twice_is_refused() -> None:
     with pytest.raises(ValueError, match=r"row 1 of the order must hold .* but has code 0 twice"):
         simulated("F0 B0 \n F0 F0", equal_stages([1], n_stages=2))
+
+
+# Of one micro-batch, the second stage ends after 1 + 1 + 2 ms and the first after 2 more.
+@pytest.mark.parametrize(
+    ("weights_ms", "expected_ms"),
+    [((0.0, 0.0), 6), ((3.0, 3.0), 6 + 3 + 3), ((1.0, 2.0), 6 + 1 + 2), ((1.0, 9.0), 4 + 9 + 9)],
+)
+def test_a_stage_reduces_while_those_before_it_compute(
+    weights_ms: Sequence[float], expected_ms: float
+) -> None:
+    cost = linear_cost(weights_ms=tuple(weights_ms))
+    assert iteration_ms([timeline_of(equal_stages([1], n_stages=2))], cost) == expected_ms
+
+
+def test_a_stage_waits_for_the_same_stage_of_all_replicas() -> None:
+    replicas = [timeline_of(equal_stages([ms], n_stages=2)) for ms in (1, 10)]
+    assert iteration_ms(replicas, linear_cost(weights_ms=(1.0, 30.0))) == 40 + 30 + 30

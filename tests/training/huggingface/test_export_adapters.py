@@ -46,6 +46,14 @@ def trained(shape: ModelShape, base: Path, checkpoint: Path) -> StageOfFamily:
     return stage
 
 
+def trained_gpt2(folder: Path, lora: Lora, checkpoint: str = "tuned") -> StageOfFamily:
+    """A GPT-2 in `theirs`, its import in `base`, and a checkpoint of adapters beside it."""
+    saved_model("gpt2", folder / "theirs")
+    origin = import_model(folder / "theirs", folder / "base")
+    shape = origin.shape.model_copy(update={"lora": lora})
+    return trained(shape, folder / "base", folder / checkpoint)
+
+
 def with_adapters(model: Any, folder: Path) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of what peft reads of transformers
@@ -86,11 +94,8 @@ def test_logits_with_adapters_are_those_of_peft_and_of_the_merged_model(
 
 
 def test_peft_finds_the_model_that_an_adapter_names(tmp_path: Path) -> None:
-    saved_model("gpt2", tmp_path / "theirs")
-    origin = import_model(tmp_path / "theirs", tmp_path / "base")
-    shape = origin.shape.model_copy(update={"lora": Lora(rank=2)})
     (tmp_path / "run/checkpoints").mkdir(parents=True)
-    stage = trained(shape, tmp_path / "base", tmp_path / "run/checkpoints/000004")
+    stage = trained_gpt2(tmp_path, Lora(rank=2), "run/checkpoints/000004")
     table = f'[model]\ninit_from = "{tmp_path / "theirs"}"\n'
     (tmp_path / "run/config.toml").write_text(table)
     export_model(tmp_path / "run", tmp_path / "adapter")
@@ -102,10 +107,7 @@ def test_peft_finds_the_model_that_an_adapter_names(tmp_path: Path) -> None:
 
 
 def test_a_merged_model_stops_where_the_adapters_do(tmp_path: Path) -> None:
-    saved_model("gpt2", tmp_path / "theirs")
-    origin = import_model(tmp_path / "theirs", tmp_path / "base")
-    shape = origin.shape.model_copy(update={"lora": Lora(rank=2)})
-    trained(shape, tmp_path / "base", tmp_path / "tuned")
+    trained_gpt2(tmp_path, Lora(rank=2))
     copy_small_files(tmp_path / "theirs", tmp_path / "tuned" / CARRIED)
     add_end_ids(tmp_path / "tuned" / CARRIED, [3])
     export_model(tmp_path / "tuned", tmp_path / "merged", base=tmp_path / "theirs")
@@ -136,10 +138,7 @@ def test_a_base_of_another_size_and_one_for_a_model_without_adapters_are_refused
 
 
 def test_adapters_go_with_the_weights_beside_which_they_were_trained(tmp_path: Path) -> None:
-    saved_model("gpt2", tmp_path / "theirs")
-    origin = import_model(tmp_path / "theirs", tmp_path / "base")
-    shape = origin.shape.model_copy(update={"lora": Lora(rank=1, targets=("up",))})
-    trained(shape, tmp_path / "base", tmp_path / "tuned")
+    trained_gpt2(tmp_path, Lora(rank=1, targets=("up",)))
     description = Description.read(tmp_path / "tuned")
     facts = {**description.facts, HASH_FACT: hash_of_weights(find_origin(tmp_path / "theirs"))}
     replace(description, facts=facts).write(tmp_path / "tuned")

@@ -200,26 +200,24 @@ def test_a_pointer_of_git_lfs_is_refused_with_the_way_out(theirs: Path, name: st
     assert not (theirs.parent / "ours").exists()
 
 
+VALUE_HEAD = {"v_head.summary.weight": torch.zeros(1, WIDTH), "v_head.summary.bias": torch.zeros(1)}
+
+
 @pytest.mark.parametrize(
-    ("prefix", "told"),
+    ("prefix", "others", "told"),
     [
-        ("_orig_mod.", r"12 of 12 names .* '_orig_mod.' .* compiled model; .*model._orig_mod.save"),
-        ("base_model.model.", "'base_model.model.' .* adapters of peft; merge"),
-        ("module.", r"'module.' .* DistributedDataParallel; .*model.module.save"),
+        ("_orig_mod.", {}, r"12 of 12 names .* '_orig_mod.' .* compiled .*model._orig_mod.save"),
+        ("base_model.model.", {}, "'base_model.model.' .* adapters of peft; merge"),
+        ("module.", {}, r"'module.' .* DistributedDataParallel; .*model.module.save"),
+        ("", VALUE_HEAD, r"2 of 14 .*'v_head.' .*pretrained_model.save_pretrained"),
     ],
+    ids=["compiled", "peft", "ddp", "value head"],
 )
 def test_names_of_a_model_inside_another_object_name_it(
-    theirs: Path, prefix: str, told: str
+    theirs: Path, prefix: str, others: dict[str, Tensor], told: str
 ) -> None:
-    write_model(theirs, LLAMA, {prefix + name: t for name, t in llama_tensors().items()})
+    write_model(theirs, LLAMA, {prefix + n: t for n, t in llama_tensors().items()} | others)
     with pytest.raises(InputError, match=told):
-        import_model(theirs, theirs.parent / "ours")
-
-
-def test_a_value_head_is_named(theirs: Path) -> None:
-    head = {"v_head.summary.weight": torch.zeros(1, WIDTH), "v_head.summary.bias": torch.zeros(1)}
-    write_model(theirs, LLAMA, llama_tensors() | head)
-    with pytest.raises(InputError, match=r"2 of 14 .*'v_head.' .*pretrained_model.save_pretrained"):
         import_model(theirs, theirs.parent / "ours")
 
 

@@ -12,9 +12,13 @@ from dynapipe_hpc.planner.cost.table.import_csv import import_csv
 from dynapipe_hpc.planner.cost.table.profile_file import read_table, write_table
 from dynapipe_hpc.planner.cost.table.profile_table import HALVES, QUANTITIES, LayerKey, checksum_of
 
+LAYER = LayerKey(1, "none", "layer")
+
 
 def test_a_table_reads_back_as_it_was_written(tmp_path: Path) -> None:
-    written, path = linear_table(), tmp_path / "costs.h5"
+    layer, path = linear_layer(1.0), tmp_path / "costs.h5"
+    halves = replace(layer, input_ms=1.5 * layer.forward_ms, weight_ms=layer.forward_ms)
+    written = linear_table(layer=replace(halves, pair_ms=np.array([0.25, 0.5])))
     write_table(written, path)
     found = read_table(path)
     assert found.model == written.model
@@ -27,8 +31,15 @@ def test_a_table_reads_back_as_it_was_written(tmp_path: Path) -> None:
         assert found.layers[key].parameter_bytes == layer.parameter_bytes
         for axis, expected in zip(found.layers[key].axes, layer.axes, strict=True):
             np.testing.assert_array_equal(axis, expected)
-        for quantity in QUANTITIES:
+        for quantity in (*QUANTITIES, *(HALVES if key.kind == "layer" else ())):
             np.testing.assert_array_equal(found.layers[key].grid(quantity), layer.grid(quantity))
+    pair_ms, head = found.layers[LAYER].pair_ms, found.layers[LAYER._replace(kind="head")]
+    assert pair_ms is not None and pair_ms.tolist() == [0.25, 0.5]
+    assert head.input_ms is None and head.weight_ms is None and head.pair_ms is None
+    with h5py.File(path, "a") as file:
+        file["layers/tensor_parallel=1/recompute=none/layer/pair_ms"][0] = 0.5
+    with pytest.raises(InputError, match="checksum is"):
+        read_table(path)
 
 
 def test_a_table_of_another_version_is_refused(tmp_path: Path) -> None:
@@ -43,37 +54,11 @@ def test_the_checksum_stays_the_same() -> None:
     assert checksum_of(linear_table()) == "7c2c661ad1eed7fb"
 
 
-def test_the_halves_of_a_backward_pass_are_kept(tmp_path: Path) -> None:
-    layer = linear_layer(1.0)
-    halves = replace(layer, input_ms=1.5 * layer.forward_ms, weight_ms=layer.forward_ms)
-    write_table(linear_table(layer=halves), tmp_path / "c.h5")
-    layers = read_table(tmp_path / "c.h5").layers
-    for name in HALVES:
-        found = layers[LayerKey(1, "none", "layer")].grid(name)
-        np.testing.assert_array_equal(found, halves.grid(name))
-    assert layers[LayerKey(1, "none", "head")].input_ms is None
-    assert layers[LayerKey(1, "none", "head")].weight_ms is None
-
-
 def test_a_half_that_is_missing_where_a_pass_was_measured_is_named(tmp_path: Path) -> None:
     layer = linear_layer(1.0)
     table = linear_table(layer=replace(layer, weight_ms=np.full_like(layer.forward_ms, np.nan)))
     write_table(table, tmp_path / "c.h5")
     with pytest.raises(InputError, match=r"has forward_ms but no weight_ms at \[0, 0\]"):
-        read_table(tmp_path / "c.h5")
-
-
-def test_times_of_slices_are_kept(tmp_path: Path) -> None:
-    layer = replace(linear_layer(1.0), pair_ms=np.array([0.25, 0.5]))
-    write_table(linear_table(layer=layer), tmp_path / "c.h5")
-    layers = read_table(tmp_path / "c.h5").layers
-    found = layers[LayerKey(1, "none", "layer")].pair_ms
-    assert found is not None
-    assert found.tolist() == [0.25, 0.5]
-    assert layers[LayerKey(1, "none", "head")].pair_ms is None
-    with h5py.File(tmp_path / "c.h5", "a") as file:
-        file["layers/tensor_parallel=1/recompute=none/layer/pair_ms"][0] = 0.5
-    with pytest.raises(InputError, match="checksum is"):
         read_table(tmp_path / "c.h5")
 
 
@@ -97,7 +82,7 @@ def write(folder: Path, rows: str, parameters: str = PARAMETERS) -> tuple[Path, 
 def test_a_measured_layer_is_read_in_ms_and_bytes(tmp_path: Path) -> None:
     rows = "1,none,encoder,1,16,0,1.5,2.5,3,10\n1,none,encoder,2,16,0,2,3,6,20\n"
     table = import_csv(*write(tmp_path, rows), GPT)
-    layer = table.layers[LayerKey(1, "none", "layer")]
+    layer = table.layers[LAYER]
     assert [axis.tolist() for axis in layer.axes] == [[1, 2], [16]]
     assert layer.forward_ms.tolist() == [[1.5], [2.0]]
     assert layer.backward_ms.tolist() == [[2.5], [3.0]]
