@@ -176,10 +176,7 @@ def _tell(
         "also print the first N samples of a dataset, and which of their tokens are trained",
         1,
     ),
-    option(
-        "--tokenizer PATH",
-        "with --show, print text instead of token ids; as for preprocess",
-    ),
+    option("--tokenizer PATH", "with --show, print text instead of token ids; as for preprocess"),
 )
 def inspect(arguments: argparse.Namespace) -> int:
     if os.path.isdir(arguments.file):  # noqa: PTH112 - Path.is_dir fails on long names
@@ -337,10 +334,7 @@ def export(arguments: argparse.Namespace) -> int:
         default=1.0,
     ),
     number("--seed S", "random seed of sampling (default 0)", 0, 2**63 - 1, default=0),
-    option(
-        "--tokenizer PATH",
-        "tokenizer, as for preprocess (default: the model's own)",
-    ),
+    option("--tokenizer PATH", "tokenizer, as for preprocess (default: the model's own)"),
 )
 def generate(arguments: argparse.Namespace) -> int:
     from dynapipe_hpc.training.generate import Sampling, generate

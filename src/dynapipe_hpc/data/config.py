@@ -66,8 +66,8 @@ class DataConfig(ConfigTable):
         max_tokens: Maximum length of a sample, input and target together; see long_samples.
         long_samples: Treatment of samples longer than max_tokens. cut_input: a conversation loses
             its first turns until the rest fits (and the start of its last question, if that is too
-            long), a preference pair loses the start of its prompt, any other sample the end of its
-            input. cut_input_end, cut_input_start: the input loses its end, or its start. All three
+            long), a preference pair loses the start of its prompt, any other sample loses the end
+            of its input. cut_input_end, cut_input_start: the input loses its end, or its start. All three
             leave out samples whose target alone exceeds max_tokens. cut_targets: the end of the
             input is cut (of a preference pair, the start of the prompt), then the end of the
             target, including the end-of-sequence token. drop: left out. refuse: the run does not
@@ -76,8 +76,7 @@ class DataConfig(ConfigTable):
             marks, such as every assistant turn of a conversation; if it marks none in a sample, the
             target. targets: the target, which in a conversation begins with the last assistant
             turn. all: input and target. A t5 predicts only targets.
-        tokens_per_batch: Maximum number of tokens in one global batch, after cutting and without
-            padding.
+        tokens_per_batch: Maximum tokens in one global batch, after cutting and without padding.
         seed: Seed of the order in which an epoch visits the samples.
         check_tokenizer: Whether datasets must have been made with the tokenizer of the model that
             model.init_from names.
