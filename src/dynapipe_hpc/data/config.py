@@ -67,9 +67,9 @@ class DataConfig(ConfigTable):
         long_samples: Treatment of samples longer than max_tokens. cut_input: a conversation loses
             its first turns until the rest fits (and the start of its last question, if that is too
             long), a preference pair loses the start of its prompt, any other sample loses the end
-            of its input. cut_input_end, cut_input_start: the input loses its end, or its start. All three
-            leave out samples whose target alone exceeds max_tokens. cut_targets: the end of the
-            input is cut (of a preference pair, the start of the prompt), then the end of the
+            of its input. cut_input_end, cut_input_start: the input loses its end, or its start. All
+            three leave out samples whose target alone exceeds max_tokens. cut_targets: the end of
+            the input is cut (of a preference pair, the start of the prompt), then the end of the
             target, including the end-of-sequence token. drop: left out. refuse: the run does not
             start.
         loss_on: Tokens whose prediction counts in the loss. marked: the tokens that the dataset
