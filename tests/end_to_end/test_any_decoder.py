@@ -4,6 +4,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -16,8 +17,9 @@ from tests.examples.any_decoders import (
     wide_decoder,
 )
 from tests.examples.measured_layers import linear_table_of
+from tests.examples.tokenized import write_samples
 from tests.jobs.command_line import call, call_all, columns
-from tests.jobs.tuning_files import write_tuning_files
+from tests.jobs.tuning_files import N_IDS, write_tuning_files
 from tests.oracles.in_float64 import in_float64
 from tests.oracles.plain_tuning import check_tuned_model
 
@@ -147,45 +149,70 @@ SCHEDULED = (
     # What waits is less than was kept before.
     *((name, "zb_h1", 0.1) for name in ("llama", "starcoder2", "mixtral")),
 )
-
-
-# Estimated costs, slow in computing.
-COST = {
-    "kind": "analytic",
-    "recompute": ["none", "full"],
-    "launch_ms": 1e-6,
-    "flops_per_ms": 1e5,
-}
-ESTIMATED: dict[str, dict[str, Any]] = {
-    "data": {"max_tokens": 64, "tokens_per_batch": 512},
-    "model": {"family": "transformers"},
-    "cluster": {"n_replicas": 1},
-    "planner": {"cost": COST, "batch": {"rule": "dynamic", "layouts": ["padded"]}},
-    "training": {"dtype": "float32", "iterations": 4},
-}
+SLICED = ("phi3", "gemma3")
+EFFORT = ("--set", "planner.search.effort=1")
 
 
 @pytest.fixture(scope="module")
 def estimated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder per type and rule with a run of two stages."""
+    """A folder per type and rule, or per type with slices, with a run of two stages in each."""
     folder = tmp_path_factory.mktemp("estimated")
     runs = []
     for name, rule, _ in SCHEDULED:
         case = f"{name}_{rule}"
         wide_decoder(name, folder / case / "theirs")
-        write_tuning_files(folder / case, f"{case}/", ESTIMATED)
+        padded = {"layouts": ["padded"]}
+        write_estimated_run(folder, case, padded, max_tokens=64, tokens_per_batch=512)
         splits = str(rule == "zb_h1").lower()
         schedule = f"planner.schedule={{rules=['{rule}'], split_backward={splits}}}"
         runs.append(run_of(case, "run", "--set", schedule))
+    for name in SLICED:
+        wide_decoder(name, folder / name / "theirs")
+        sliced = {"layouts": ["packed"], "slices": 64}
+        write_estimated_run(folder, name, sliced, max_tokens=512, tokens_per_batch=1024)
+        stream = np.random.default_rng(8)
+        samples = [
+            (*(stream.integers(0, N_IDS, each).tolist() for each in (n, 20)), "task")
+            for n in stream.integers(1, 490, 60)
+        ]
+        write_samples(folder / name / "corpus.h5", samples, N_IDS)
+        runs.append(run_of(name, "run", *EFFORT))
     call_all(folder, 2, *runs)
     return folder
 
 
-@pytest.mark.parametrize(("name", "rule", "margin"), SCHEDULED)
-def test_estimated_memory_is_what_a_run_takes(
-    name: str, rule: str, margin: float, estimated: Path
-) -> None:
-    records = list(RunFolder.open(estimated / f"{name}_{rule}" / "run").records())
+def write_estimated_run(folder: Path, case: str, batch: dict[str, Any], **data: int) -> None:
+    """A dataset and a configuration of two stages with estimated costs, slow in computing."""
+    rates = {"launch_ms": 1e-6, "flops_per_ms": 1e5}
+    cost = {"kind": "analytic", "recompute": ["none", "full"], **rates}
+    tables: dict[str, dict[str, Any]] = {
+        "data": data,
+        "model": {"family": "transformers"},
+        "cluster": {"n_replicas": 1},
+        "planner": {"cost": cost, "batch": {"rule": "dynamic", **batch}},
+        "training": {"dtype": "float32", "iterations": 4},
+    }
+    write_tuning_files(folder / case, f"{case}/", tables)
+
+
+@pytest.mark.parametrize(
+    ("case", "margin"),
+    [
+        *((f"{name}_{rule}", margin) for name, rule, margin in SCHEDULED),
+        *((n, 0.05) for n in SLICED),
+    ],
+)
+def test_estimated_memory_is_what_a_run_takes(case: str, margin: float, estimated: Path) -> None:
+    records = list(RunFolder.open(estimated / case / "run").records())
     assert len(records) == 4
     for record in records:
         assert record.predicted_peak_bytes == pytest.approx(record.measured_peak_bytes, rel=margin)
+
+
+@pytest.mark.parametrize("name", SLICED)
+def test_plans_of_decoders_have_slices(
+    name: str, estimated: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(estimated)
+    assert main(["plan", f"{name}/config.toml", *EFFORT]) == 0
+    assert "packed tokens 0 to 64 of sample " in capsys.readouterr().out
