@@ -39,7 +39,9 @@ def _launch(n_ranks: int | None) -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    return {**os.environ, **ROOT, "OMP_NUM_THREADS": "1"}
+    # Where pytest itself has started MPI, PMIx has left settings for what it starts.
+    inherited = {name: v for name, v in os.environ.items() if not name.startswith("PMIX_")}
+    return {**inherited, **ROOT, "OMP_NUM_THREADS": "1"}
 
 
 def finish(
