@@ -20,7 +20,7 @@ MISUSE: list[tuple[tuple[str, ...], str]] = [
         "--workers: invalid int value: 'all'",
     ),
     (("run", "config.toml"), "required: -o/--output"),
-    (("run", "config.toml", "-o", ""), "is empty; name a folder"),
+    (("run", "config.toml", "-o", ""), "is empty; name a file or folder"),
     (("demo-corpus", "x.jsonl", "--samples", "0"), "argument --samples: 0: must be at least 1"),
 ]
 

@@ -92,6 +92,8 @@ def test_a_token_that_another_file_of_the_folder_adds_changes_nothing(model: Pat
     dataset = preprocessed(model.parent, "--tokenizer", str(model))
     assert header_in(dataset)["vocab_size"] == 4
     assert opens(config_for(model, dataset))
+    alone = preprocessed(model.parent, "--tokenizer", str(model / "tokenizer.json"), "--force")
+    assert opens(config_for(model, alone))
 
 
 def test_a_token_more_makes_another_vocabulary(model: Path) -> None:
@@ -103,6 +105,9 @@ def test_a_token_more_makes_another_vocabulary(model: Path) -> None:
 
 def test_other_files_of_the_same_tokens_are_no_other_tokenizer(model: Path) -> None:
     dataset = preprocessed(model.parent, "--tokenizer", str(model / "tokenizer.json"))
+    assert opens(config_for(model, dataset))
+    with (model / "tokenizer.json").open("a") as file:
+        file.write("\n")
     assert opens(config_for(model, dataset))
     (model / "tokenizer_config.json").write_text("{")
     with pytest.raises(InputError, match=r"not a tokenizer file.*set data.check_tokenizer to fal"):

@@ -1,6 +1,7 @@
 """Kernels refuse or survive whatever arrays they are given: Python must never crash."""
 
 from collections.abc import Callable
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -195,6 +196,42 @@ def test_windows_may_be_none() -> None:
     _, cells, spans, *_ = windows_priced(*arguments[:5], np.zeros(2))
     assert np.unique(cells).tolist() == [-1]
     assert spans.shape == (4, 2, 2)
+
+
+@given(
+    sizes=st.lists(st.integers(1, 4), min_size=1, max_size=7),
+    lengths=st.lists(st.sampled_from([8, 16, 24]), min_size=7, max_size=7),
+    most_tokens=st.integers(8, 200),
+)
+def test_windows_of_bundles_of_any_sizes_are_their_own(
+    sizes: list[int], lengths: list[int], most_tokens: int
+) -> None:
+    """Bundles share a row of the table only where all its windows are alike."""
+    inputs = np.repeat(lengths[: len(sizes)], sizes)
+    begin = np.array([0, *np.cumsum(sizes)])
+    _, cells, spans, rows, n_rows, row_tokens, *_ = _kernels.price_windows(
+        inputs,
+        0 * inputs,
+        np.ones_like(inputs),
+        inputs**2,
+        begin,
+        is_packed=[False],
+        most_tokens=float(most_tokens),
+        token_multiple=8,
+        known=(np.inf, 1.0, 1.0),
+        room_bytes=np.full(1, 9e9),
+        kind_of_stage=None,
+        n_modes=1,
+        price=of_ones,
+    )
+    for first, last in combinations(range(len(begin)), 2):
+        held = inputs[begin[first] : begin[last]]
+        place, end = spans[0, rows[first]] + [last - first - 1, 0]
+        is_there = place < end and cells[place] >= 0
+        assert is_there == (last == first + 1 or len(held) * held.max() <= most_tokens)
+        if is_there:
+            cell = cells[place]
+            assert (n_rows[cell], row_tokens[cell]) == (len(held), held.max())
 
 
 def test_arrays_of_a_result_outlive_it() -> None:

@@ -136,11 +136,17 @@ class PaddedWindows final : public Windows {
         begins[0] = true;
         inputs_.mark_changes(begins);
         targets_.mark_changes(begins);
-        std::int64_t next_change = std::numeric_limits<std::int64_t>::max();
+        Numbers next_change(begins.size(), std::numeric_limits<std::int64_t>::max());
         for (std::int64_t i = n_bundles() - 1; i > 0; --i) {
-            next_change = n_samples(i) != n_samples(i - 1) ? i : next_change;
-            if (i - 1 + most(i - 1) > next_change || i + most(i) > next_change) {
+            const bool changes = n_samples(i) != n_samples(i - 1);
+            next_change[index(i - 1)] = changes ? i : next_change[index(i)];
+        }
+        std::int64_t largest = most(0);  // of the row
+        for (std::int64_t i = 1; i < n_bundles(); ++i) {
+            if (begins[index(i)] || n_samples(i) != n_samples(i - 1) ||
+                i + std::max(largest, most(i)) > next_change[index(i)]) {
                 begins[index(i)] = true;
+                largest = most(i);
             }
         }
         return begins;

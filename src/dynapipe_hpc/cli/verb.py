@@ -96,7 +96,7 @@ BATCHES = number("--batches N", "global batches to plan (default 5)", 1, default
 def output(metavar: str, text: str, **settings: Any) -> Argument:
     def parse(name: str) -> Path:
         if not name:  # which `Path` takes for the current folder
-            raise argparse.ArgumentTypeError("is empty; name a folder")
+            raise argparse.ArgumentTypeError("is empty; name a file or folder")
         return Path(name)
 
     return option(f"-o --output {metavar}", text, parse, **settings)

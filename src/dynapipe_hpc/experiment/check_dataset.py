@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.text.vocabulary import BYTES_SHA256, folder_sha256
+from dynapipe_hpc.data.text.vocabulary import (
+    BYTES_SHA256,
+    MODEL_FILE,
+    file_sha256,
+    folder_sha256,
+)
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.load import more_rows
 from dynapipe_hpc.training.huggingface.origin import Origin
@@ -68,7 +73,9 @@ def _check_tokenizer(origin: Origin, dataset: Dataset) -> None:
     file, folder = dataset.files[0], origin.small_files  # all have the same tokenizer
     if folder is None or (sha256 := folder_sha256(folder)) is None:
         return
-    if file.header.tokenizer_sha256 != sha256 and not _has_same_tokens(file.header, folder):
+    made_with = file.header.tokenizer_sha256
+    is_same = made_with in (sha256, file_sha256(folder / MODEL_FILE))
+    if not is_same and not _has_same_tokens(file.header, folder):
         raise InputError(
             f"{file.path}: its tokens were made by {file.header.tokenizer_name} "
             f"({file.header.vocab_size:,} tokens), not by the tokenizer of model.init_from = "

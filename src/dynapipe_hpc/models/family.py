@@ -101,10 +101,10 @@ class StageOfFamily(nn.Module, ABC):
 
 
 _STAGES = {
-    "gpt": "decoder.DecoderStage",
-    "llama": "decoder.DecoderStage",
-    "t5": "t5.T5Stage",
-    "transformers": "transformers.stage.TransformersStage",
+    "gpt": "decoder:DecoderStage",
+    "llama": "decoder:DecoderStage",
+    "t5": "t5:T5Stage",
+    "transformers": "transformers.stage:TransformersStage",
 }
 
 

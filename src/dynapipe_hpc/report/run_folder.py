@@ -419,7 +419,10 @@ def read_mixture(folder: Path) -> Mixture | None:
     except ValidationError as error:
         detail = error.errors()[0]
         where = ".".join(map(str, detail["loc"])) or "content"
-        raise InputError(f"{path}: {where}: {detail['msg']}; restore it from a copy") from None
+        raise InputError(
+            f"{path}: {where}: {detail['msg']}; restore it from a copy, or remove it if an "
+            "earlier version wrote it"
+        ) from None
 
 
 _MAX_NAMED = 5

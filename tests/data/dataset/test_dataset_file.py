@@ -148,7 +148,7 @@ def test_a_damaged_sample_is_named_whenever_it_is_read(tmp_path: Path) -> None:
             file[name][place] = 7
     with DatasetFile(path) as dataset:
         dataset.read(Sample(2, 1, 4))
-        damage = r"x\.h5: sample 1 is damaged; restore .*preprocess again .*--verify finds"
+        damage = r"x\.h5: sample 1 is damaged; restore .*preprocess again .*--verify counts"
         for _ in range(2):
             with pytest.raises(DamagedSampleError, match=damage):
                 dataset.read(Sample(1, 0, 1))

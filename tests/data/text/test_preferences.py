@@ -249,7 +249,11 @@ def test_messages_that_are_no_pair_are_refused(changes: Record, message: str) ->
 
 @pytest.mark.parametrize(
     ("score", "message"),
-    [(1, "are the same: nothing to prefer"), (math.nan, "with a rank or score"), (None, "score")],
+    [
+        (1, "the best and the worst of field 'completions' are the same"),
+        (math.nan, "completions[1].overall_score is nan, not a finite number"),
+        (None, "completions[1].overall_score is None, not a finite number"),
+    ],
 )
 def test_ratings_have_to_tell_answers_apart(score: float | None, message: str) -> None:
     rated = [{"response": n, "overall_score": s} for n, s in (("a", 1), ("b", score))]
@@ -321,6 +325,12 @@ def test_fields_that_are_named_make_another_pair(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text(json.dumps(OTHER_NAMES["StackExchange"]))
     fields = PairFields("question", "response_j")
     assert format_of_sources([tmp_path / "in.jsonl"], fields) is RecordFormat.PAIRS
+
+
+def test_completions_without_a_prompt_are_not_answers(tmp_path: Path) -> None:
+    pair = {"inputs": "a", "targets": "b", "completions": [{"overall_score": 1}]}
+    (tmp_path / "in.jsonl").write_text(json.dumps(pair))
+    assert format_of_sources([tmp_path / "in.jsonl"], PAIR_FIELDS) is RecordFormat.PAIRS
 
 
 CHATS_OF_BOTH = {name: [user("p"), *BOTH[name]] for name in BOTH}

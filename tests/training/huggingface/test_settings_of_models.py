@@ -360,6 +360,15 @@ def test_embedding_and_head_of_other_shapes_are_named_with_their_keys(
         find_origin(tmp_path, "transformers")
 
 
+def test_an_embedding_may_be_in_the_files_as_a_tied_head_only(tmp_path: Path) -> None:
+    tensors = llama_tensors()
+    del tensors[EMBEDDING]
+    write_model(tmp_path, {**LLAMA, "tie_word_embeddings": True}, tensors)
+    shape = find_origin(tmp_path, "transformers").shape
+    assert shape.tied_head
+    assert EMBEDDING in shape.tied
+
+
 @pytest.mark.parametrize(
     ("settings", "longest"),
     [

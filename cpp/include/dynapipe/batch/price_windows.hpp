@@ -63,7 +63,7 @@ struct PricedWindows {
 /// if rows are padded, share a row of the tables.
 ///
 /// @param is_packed       per layout
-/// @param most_tokens     limit on windows of several bundles, padding included
+/// @param most_tokens     limit on windows of several bundles; padding of rows of their own counts
 /// @param token_multiple  multiple that rows are filled up to
 /// @param n_modes         modes of recomputation
 PricedWindows price_windows(const OrderedSamples& samples, const std::vector<bool>& is_packed,

@@ -222,7 +222,7 @@ class DatasetFile:
         if zlib.crc32(content) != self.crcs[sample_id]:
             raise DamagedSampleError(
                 f"{self.path}: sample {sample_id} is damaged; restore the file from a copy, or run "
-                "dynapipe-hpc preprocess again (dynapipe-hpc inspect --verify finds all of them)"
+                "dynapipe-hpc preprocess again (dynapipe-hpc inspect --verify counts all of them)"
             )
         tokens = np.frombuffer(content, self._type)
         # A device would stop at such a token without saying where it is. (`argmax` takes a fifth of
@@ -268,8 +268,8 @@ class DamagedSampleError(InputError):
 def verify_dataset(path: Path) -> str:
     """Reads all samples of a dataset, and compares them with their checksums.
 
-    Returns the `content_sha256` of the dataset. Raises `InputError`, which names all samples that
-    differ, or the first that cannot be read.
+    Returns the `content_sha256` of the dataset. Raises `InputError`, which counts the samples
+    that differ and names the first, or names one that cannot be read.
     """
     damaged = []
     with DatasetFile(path) as dataset:

@@ -28,6 +28,7 @@ from dynapipe_hpc.data.text.record_fields import (
 CHOSEN, REJECTED, PROMPT = "chosen", "rejected", "prompt"
 ANSWERS = (CHOSEN, REJECTED)
 _SAME = "fields 'chosen' and 'rejected' are the same: nothing to prefer"
+_SAME_RATED = "the best and the worst of field 'completions' are the same: nothing to prefer"
 _DEGREE = "overall_preference"
 _PRINTED_MESSAGES = re.compile(r"\s*(array\()?(\{'messages': )?\[\{'(role|from|content|value)': ")
 _LIKE_PROMPTS = ("question", "query", "input")
@@ -75,10 +76,14 @@ def with_usual_names(record: Mapping[str, Any]) -> Mapping[str, Any]:
 def _least_and_greatest(answers: Sequence[Any], number: str, text: str) -> tuple[Any, Any] | None:
     """The answers of the least and of the greatest number; None if one has no number."""
     numbers: list[Any] = [each.get(number) if isinstance(each, dict) else None for each in answers]
-    if not numbers or not all(type(n) in (int, float) and abs(n) < math.inf for n in numbers):
+    if not numbers or not all(map(_is_number, numbers)):
         return None
     least, greatest = (end(answers, key=lambda each: each[number]) for end in (min, max))
     return least.get(text), greatest.get(text)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf
 
 
 def are_messages(record: Mapping[str, Any]) -> bool:
@@ -106,7 +111,7 @@ def text_preference(record: Mapping[str, Any]) -> Texts:
         prompt = _shared(chosen, rejected)
         chosen, rejected = chosen[len(prompt) :], rejected[len(prompt) :]
     if chosen == rejected:
-        raise InputError(_SAME)
+        raise InputError(_SAME_RATED if "completions" in record else _SAME)
     for name, answer in zip(ANSWERS, (chosen, rejected), strict=True):
         if not answer:
             raise InputError(f"field '{name}' has no text after the prompt")
@@ -168,6 +173,7 @@ def _check_answer(name: str, chat: Conversation, n_before: int) -> None:
 def _check_fields(record: Mapping[str, Any]) -> None:
     for name in ANSWERS:
         if name not in record:
+            _check_ratings(record)
             raise InputError(
                 f"field '{name}' is missing (found {listed(record)}); a preference pair has "
                 "both answers, 'chosen' and 'rejected', or completions with a rank or score each"
@@ -181,6 +187,15 @@ def _check_fields(record: Mapping[str, Any]) -> None:
                 f"field '{name}' is a string that holds messages, not a list of messages; write "
                 "a list, such as json.loads makes of JSON"
             )
+
+
+def _check_ratings(record: Mapping[str, Any]) -> None:
+    number = "overall_score" if "instruction" in record else "rank"
+    answers = record.get("completions")
+    for k, each in enumerate(answers if isinstance(answers, list) else ()):
+        value = each.get(number) if isinstance(each, dict) else None
+        if not _is_number(value):
+            raise InputError(f"completions[{k}].{number} is {quoted(value)}, not a finite number")
 
 
 def _holds_messages(value: object) -> bool:

@@ -67,7 +67,7 @@ def sample_of(record: Record, record_format: RecordFormat, fields: PairFields) -
 
 
 def _has_answers(record: Record) -> bool:
-    is_rated = isinstance(record.get("completions"), list)
+    is_rated = "instruction" in record and isinstance(record.get("completions"), list)
     return is_rated or any(isinstance(record.get(name), str | list | dict) for name in ANSWERS)
 
 

@@ -130,7 +130,8 @@ def read_template(path: Path) -> str:
     if json_value(text) is not None or not ("{{" in text or "{%" in text):
         raise InputError(
             f"{path}: is no chat template, which is Jinja, with {{{{ }}}} or {{% %}}; of JSON, "
-            "take out the text of its 'chat_template': jq -r .chat_template FILE > FILE.jinja"
+            "take out the text of its 'chat_template': jq -r .chat_template FILE > FILE.jinja "
+            "(of a list: .chat_template[0].template)"
         )
     return text
 

@@ -9,9 +9,9 @@ from dynapipe_hpc.data.input_file import json_value, read_input
 
 BYTES_SHA256 = hashlib.sha256(b"bytes").hexdigest()
 """Hash of the tokenizer without files, whose tokens are bytes."""
-CONFIG_FILE = "tokenizer_config.json"
+MODEL_FILE, CONFIG_FILE = "tokenizer.json", "tokenizer_config.json"
 _VOCABULARIES = (
-    *("tokenizer.json", "vocab.json", "tokenizer.model", "spiece.model"),
+    *(MODEL_FILE, "vocab.json", "tokenizer.model", "spiece.model"),
     *("sentencepiece.bpe.model", "vocab.txt", "tekken.json"),
 )
 _FILES = (*_VOCABULARIES, "merges.txt", CONFIG_FILE, "special_tokens_map.json", "added_tokens.json")
@@ -21,6 +21,11 @@ _FILES = (*_VOCABULARIES, "merges.txt", CONFIG_FILE, "special_tokens_map.json", 
 def vocabulary_sha256(ids: Mapping[str, int]) -> str:
     """SHA-256 of tokens and their ids, whatever else the files of a tokenizer say."""
     return hashlib.sha256(json.dumps(sorted(ids.items())).encode()).hexdigest()
+
+
+def file_sha256(path: Path) -> str | None:
+    """SHA-256 of the bytes of a file; None if there is none."""
+    return hashlib.sha256(read_input(path)).hexdigest() if path.exists() else None
 
 
 def folder_sha256(folder: Path) -> str | None:

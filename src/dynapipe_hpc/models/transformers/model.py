@@ -367,6 +367,8 @@ class LayerCall:
         self._layer, self._call, self._returns_tuples = layer, call, returns_tuples
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # before it is set, as in a copy
+            raise AttributeError(name)
         return getattr(self._layer, name)
 
     def __call__(self, hidden: Tensor, *args: Any, **kwargs: Any) -> Any:

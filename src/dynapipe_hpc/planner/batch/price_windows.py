@@ -163,7 +163,7 @@ def _priced(
         *sizes, out = columns
         models[layout].stage_costs(Shapes(*sizes), modes[mode], out)
 
-    tokens = padded(inputs, token_multiple) + padded(targets, token_multiple)
+    tokens = np.add(*(padded(side, min(token_multiple, MAX_FILL_TOKENS)) for side in lengths))
     share = tokens.sum() / cluster.n_stages / cluster.n_replicas
     known = cost.known_rows
     costs, cells, spans, row_of_bundle, *sizes = _kernels.price_windows(

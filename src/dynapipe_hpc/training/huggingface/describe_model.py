@@ -62,7 +62,7 @@ def _details(origin: Origin) -> Iterator[str]:
         yield f"windows of {window:,} tokens in {n_sliding} of {len(windows)} layers"
     if n := short_tokens(origin.shape.config.to_dict()):
         yield f"rotary positions with short factors (longrope): rows of up to {n:,} tokens"
-    if cap := settings.get("attn_logit_softcapping"):
+    if cap := getattr(origin.shape.config, "attn_logit_softcapping", None):
         yield f"scores with a soft cap of {cap:g}, all kept for backward"
     dropped = [
         name
