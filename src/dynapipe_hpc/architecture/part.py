@@ -175,15 +175,15 @@ class Part:
     Attributes:
         side: Tokens that pass through the part.
         blocks: Blocks of the part, on one shard.
-        entering: Size in numbers of the part's input, all that is kept of recomputed blocks.
+        entering: Numbers in the part's input, all that is kept of recomputed blocks.
         transient: Numbers needed in addition while the forward pass runs.
         transient_float32: Numbers in float32 needed in addition while the forward pass runs.
         transient_most: Limit of each of these two kinds of transient numbers.
         masked: Largest count of numbers that one dropout masks. Up to `MASKED_AT_ONCE` of them have
             a mask at a time; masks are not kept.
-        gradient_term: Size in numbers of the gradient that a layer computes for a shared part; it
+        gradient_term: Numbers in the gradient that a layer computes for a shared part; it
             exists while the layer's backward pass runs.
-        gradient_sum: Size in numbers of the sum of these gradients, which is held from the first
+        gradient_sum: Numbers in the sum of these gradients, which is held from the first
             layer's backward pass to the last layer's.
         window: Number of tokens that attention with a window sees at most, including the token
             itself; infinite without a window.

@@ -1,8 +1,8 @@
 """Scaling of rotary positions, by which a model reads longer rows than it was first trained on.
 
 The scalings in the settings of `transformers` decoders are read here, too. Two types, "longrope"
-and "dynamic", change a sample's angles if a longer one shares its micro-batch. In rows of up to a
-certain length they do not, and no model has longer rows here.
+and "dynamic", change a sample's angles if a longer one shares its micro-batch. Up to a certain
+row length they do not, and longer rows are refused.
 """
 
 import math

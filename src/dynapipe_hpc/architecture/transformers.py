@@ -181,7 +181,7 @@ class TransformersShape(DecoderOnly):
 
     @property
     def _source_width(self) -> int:
-        """Width of all keys plus width of all values, by their maps; 0 without such maps."""
+        """Width of all keys plus all values, from their projections; 0 without these."""
         n_outputs = {name.split(".")[-2]: shape[0] for name, shape in self._matrices().items()}
         apart = sum(n for name, n in n_outputs.items() if name in SOURCES)
         return apart or n_outputs.get(JOINED, self.attention_size) - self.attention_size

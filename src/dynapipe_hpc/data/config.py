@@ -58,7 +58,7 @@ class DataConfig(ConfigTable):
     Attributes:
         dataset: Path of the HDF5 dataset that `dynapipe-hpc preprocess` wrote; None for a mixture.
         mixture: Datasets to draw samples from, where there are several: [[data.mixture]] tables.
-        lengths: Drawn lengths of samples, in place of a dataset, for simulations.
+        lengths: Random sample lengths, in place of a dataset, for simulations.
         mixture_cap: Where rates follow from sizes, a larger dataset counts as having this number of
             samples; None for no limit.
         mixture_temperature: Temperature of rates that follow from sizes (default 1). Rates are

@@ -126,7 +126,7 @@ def draw_lengths(n_samples: int, seed: int) -> MultitaskLengths:
     """Draws the lengths of samples; a larger `n_samples` begins with the same lengths.
 
     The same arguments give the same lengths on every machine: NumPy's distributions, which change
-    between versions, are not used, and the last bits of powers of two are rounded away.
+    between versions, are not used, and the last bits of `exp2` are rounded away.
 
     `seed`: Seed, from 0 on.
     """

@@ -19,7 +19,7 @@ class _Named(IntEnum):
 
     @property
     def text(self) -> str:
-        """Name in configurations and files, such as none or packed."""
+        """Name in configurations and files, as `none` or `packed`."""
         return self.name.lower()
 
 

@@ -70,5 +70,5 @@ class Stage(Protocol[Tensor]):
         ...
 
     def finish_iteration(self) -> StageReport:
-        """Loss, gradient norm and peak memory since the last call; starts the next account."""
+        """Loss, gradient norm and peak memory since the last call; starts them anew."""
         ...

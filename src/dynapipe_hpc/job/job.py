@@ -46,9 +46,9 @@ class Ending:
 
     @contextmanager
     def recorded(self, file: Path) -> Iterator[None]:
-        """Makes the rank that records the end the only one to print, until the block ends well.
+        """Only the rank that records the end may print, until the block ends well.
 
-        Then the job itself writes the record, and a rank that fails later prints as outside a run.
+        Then the job writes the record, and ranks that fail later print as if outside a run.
         """
         self.file, self._is_claimed_by_file = file, True
         yield

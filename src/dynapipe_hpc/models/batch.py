@@ -299,7 +299,7 @@ def _check_offsets(
     n_tokens: Mapping[int, int],
     kind: str = "tokens",
 ) -> None:
-    """Checks a row, in which one sample may be several times, as in profiles."""
+    """Checks a row, which may repeat a sample, as in profiles."""
     for sample_id, (start, end) in zip(sample_ids, pairwise(offsets), strict=True):
         if n_tokens[sample_id] != end - start:
             raise ValueError(

@@ -36,12 +36,12 @@ def weight_gradient(weight: Tensor, values: Tensor, gradient: Tensor) -> Tensor 
 
 
 def adds_in_product(weight: Tensor) -> bool:
-    """Whether the product that is a weight's gradient can be added to its float32 sum."""
+    """Whether the matrix product of a gradient can add straight into its float32 sum."""
     return hasattr(weight, "float32_sum") and _can_add(weight.device, weight.dtype)
 
 
 def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """Adds the product of two 16-bit matrices to a float32 one, without rounding it first."""
+    """Adds the unrounded product of two 16-bit matrices to a float32 matrix."""
     torch.addmm(total, left, right, torch.float32, out=total)
 
 

@@ -45,7 +45,7 @@ class PlannerConfig(ConfigTable):
         cost: Where predicted times and memory come from.
         batch: How samples form micro-batches.
         schedule: How micro-batches pass through the pipeline.
-        search: How long the best of these plans is improved; used for dynamic micro-batches only.
+        search: How long the best plan found is improved; used for dynamic micro-batches only.
     """
 
     cost: CostConfig

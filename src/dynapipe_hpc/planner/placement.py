@@ -195,8 +195,8 @@ def best_placement(work_ms: FloatArray, over_bytes: FloatArray) -> Placement:
     """The balanced placement, see `placements`, by dynamic programming.
 
     `work_ms`: Time of stage s with the layers i to j - 1, shape (n_stages, n_layers + 1, n_layers +
-    1); infinite where the stage must not hold them. `over_bytes`: Memory that the stage needs with
-    these layers beyond what it has; same shape.
+    1); infinite where the stage must not hold them. `over_bytes`: Memory that the stage lacks for
+    these layers; same shape.
     """
     possible = np.isfinite(work_ms)
     for table in (over_bytes, work_ms):

@@ -17,7 +17,7 @@ class StoreConfig(ConfigTable):
             take turns to plan; a value above the job's number of ranks is rounded up to a multiple
             of that number.
         plan_bytes: Maximum size of a rank's plan; a larger plan ends the run with an error. A host
-            reserves shared memory for look_ahead plans of this size for each of its ranks.
+            reserves look_ahead times this size of shared memory for each of its ranks.
         timeout_s: Longest wait for a plan, in seconds; after it the run ends with an error.
         progress: Way in which plans reach another host while its first rank computes. rma: by MPI
             and the network, without that rank's help. thread: by a thread of that rank. auto: rma

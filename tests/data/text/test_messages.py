@@ -186,7 +186,7 @@ FIELDS: list[tuple[Record, str]] = [
     ({"tool_calls": {"name": "f"}}, r"'messages\[1\].tool_calls' is an object, not a list"),
     ({"tool_calls": ["f"]}, r"'messages\[1\].tool_calls\[0\]' is a string, not an object"),
     ({"tool_calls": "f"}, r"'messages\[1\].tool_calls' is a string that does not hold JSON"),
-    ({"function_call": "f"}, r"\[1\].function_call' is not the only call, or not an object"),
+    ({"function_call": "f"}, r"\[1\].function_call' is no object, or there are other calls"),
     ({"role": "tool_call"}, r"'messages\[1\]' is not a tool call: JSON with 'name' and"),
 ]
 

@@ -230,7 +230,9 @@ def test_sources_of_several_formats_are_refused(tmp_path: Path) -> None:
         written(tmp_path, PAIRS[:1], "a.jsonl"),
         written(tmp_path, [{"text": "One."}], "b.jsonl"),
     ]
-    with pytest.raises(InputError, match=r"a.jsonl holds pairs and .*b.jsonl text; make a dataset"):
+    with pytest.raises(
+        InputError, match=r"a.jsonl holds pairs, .*b.jsonl holds text; make a dataset"
+    ):
         format_of_sources(sources, PAIR_FIELDS)
     with pytest.raises(InputError, match=r"b.jsonl:1: the file holds plain text .*--format text"):
         hash_of(tmp_path / "x.h5", *sources)

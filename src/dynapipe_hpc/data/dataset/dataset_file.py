@@ -296,7 +296,7 @@ class JoinedDatasets:
     """
 
     def __init__(self, files: Mapping[str, DatasetFile]) -> None:
-        """Joins at least one dataset; the keys are their names."""
+        """Joins one or more datasets; keys are their names."""
         self.files = tuple(files.values())
         first, *others = self.files
         for other in others:

@@ -159,7 +159,7 @@ def _tool_calls(message: Fields, name: str) -> list[Any]:
     old = message.get("function_call")
     if not is_empty(old):
         if calls or not isinstance(old, dict):
-            raise InputError(f"field '{name}.function_call' is not the only call, or not an object")
+            raise InputError(f"field '{name}.function_call' is no object, or there are other calls")
         calls = [{"type": "function", "function": old}]
     for k, call in enumerate(calls):
         if not isinstance(call, dict):

@@ -88,7 +88,7 @@ def write_dataset(
     pool: TokenizePool,
     on_progress: OnProgress,
 ) -> PreprocessTotals:
-    """Writes a dataset of the samples that a pool makes of the lines of all sources, in order."""
+    """Writes a dataset: the samples that a pool makes from all sources' lines, in order."""
     totals, n_bytes = PreprocessTotals(), total_bytes(sources)
     with DatasetWriter.create(output, header_of(recipe, sources)) as writer:
         for tokenized in pool(lines for source in sources for lines in read_blocks(source)):

@@ -89,8 +89,8 @@ def format_of_sources(sources: Sequence[Path], fields: PairFields) -> RecordForm
     if len(formats) > 1:
         (one, path), (other, other_path), *_ = formats.items()
         raise InputError(
-            f"{path} holds {one} and {other_path} {other}; make a dataset of each, and mix them in "
-            "the configuration (data.mixture), or say which it is: --format"
+            f"{path} holds {one}, {other_path} holds {other}; make a dataset of each, and mix them "
+            "in the configuration (data.mixture), or name one: --format"
         )
     return next(iter(formats), RecordFormat.PAIRS)
 

@@ -1,4 +1,4 @@
-"""Formats of records, fields that are refused, checked texts, and words for what values are."""
+"""Formats of records, fields that are refused, checked texts, and names of kinds of values."""
 
 from collections.abc import Mapping
 from enum import StrEnum

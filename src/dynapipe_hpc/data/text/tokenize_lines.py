@@ -91,7 +91,7 @@ def render_pair(chats: Sequence[Conversation], template: ChatTemplate) -> list[R
                 "answer, or name another template: preprocess --template FILE"
             )
         if start >= len(text):
-            raise InputError(f"{template.name} shows no text of an answer")
+            raise InputError(f"{template.name} renders no answer text")
         texts.append(Rendered(text, [(start, len(text))], (len(text),)))
     one, other = (text.text[: text.spans[0][0]] for text in texts)
     if one != other:
@@ -294,7 +294,7 @@ def _by_workers(
 def _undisturbed() -> Iterator[None]:
     """Blocks signals: if one came before a process is registered, the exit would wait forever.
 
-    Processes that start in the block keep them blocked. Ctrl-C reaches every process of the
+    Processes started within keep them blocked. Ctrl-C reaches every process of the
     terminal, but only the first one handles it and ends the others.
     """
     held_before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})

@@ -1,4 +1,4 @@
-"""Hashes of tokenizers; those of files need no library of tokenizers."""
+"""Hashes of tokenizers; hashing a file needs no tokenizer library."""
 
 import hashlib
 import json

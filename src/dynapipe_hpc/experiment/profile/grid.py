@@ -34,7 +34,7 @@ class ProfileGrid:
         """The shapes that a run may use.
 
         The default limit is a replica's share of the global batch, cut into two micro-batches per
-        stage, but at least the longest row, and at least four times the multiple of row lengths; in
+        stage, but at least the longest row, and at least four times the rows' token multiple; in
         an encoder-decoder model these minima include targets of the same length.
         """
         has_target_rows = config.model.has_target_rows
@@ -77,7 +77,7 @@ class ProfileGrid:
     def microbatches(self) -> list[PaddedRows]:
         """Micro-batches within the limit, smallest first.
 
-        In an encoder-decoder model, targets are as long as inputs and do not count.
+        For encoder-decoders, targets are as long as inputs; the limit ignores them.
         """
         n = len(self.row_tokens)
         every = [

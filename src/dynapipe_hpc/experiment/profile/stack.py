@@ -89,7 +89,7 @@ class AgreeingShards:
 
     @contextmanager
     def not_waiting(self) -> Iterator[None]:
-        """Block without exchanges; lack of memory is a `RunError` if other shards may wait."""
+        """A context without exchanges; lack of memory is a `RunError` if shards may wait."""
         try:
             yield
         except OutOfMemoryError as error:
@@ -269,7 +269,7 @@ class Stack:
     ) -> tuple[float, float, float]:
         """Times of a micro-batch: forward, backward, and the deferred part of a split backward.
 
-        On a CPU another one is in flight, so that caches hold no more than they do in a pipeline.
+        On a CPU, more than one is in flight, so that caches hold no more than in a pipeline.
         """
         in_flight = range(CPU_IN_FLIGHT if self._device == CPU else 1)
         with self._shards.not_waiting(), _naming_out_of_memory():

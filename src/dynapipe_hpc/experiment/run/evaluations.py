@@ -203,7 +203,7 @@ class Evaluations:
         return 0
 
     def evaluate(self, n_done: int) -> EvaluationRecord:
-        """Evaluates the current weights; all ranks together, which all return the record.
+        """Evaluates the current weights, on all ranks together; all return the record.
 
         Raises `StopAskedError`.
         """

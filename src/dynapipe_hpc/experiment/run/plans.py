@@ -87,7 +87,7 @@ class OnlineCosts:
     and whenever it is planned: all ranks have completed these before the store may hold a plan of
     iteration k. So plans depend on what was measured, but not on how far ahead a planner is.
 
-    One thread adds iterations, another plans.
+    One thread adds iterations, and one plans.
     """
 
     def __init__(self, experiment: Experiment, n_done: int, earlier: Any = None) -> None:
@@ -360,7 +360,7 @@ class Plans:
         raise StoppedError
 
     def _put_ahead(self, iteration: int, n_ready: int | None) -> bool:
-        """Takes a plan, or the error in its place, before it is due; returns whether it has one."""
+        """Takes a plan, or the error in its place, ahead of time; returns whether it is a plan."""
         ahead = Future[TakenPlan]()
         self._ahead.append(ahead)
         try:
@@ -389,13 +389,13 @@ class Plans:
 
 
 def check_same_plans(job: Job, iteration: int, plans_hash: int) -> None:
-    """Compares the hash over all ranks' plans, which the plan of every rank holds.
+    """Compares every rank's hash over all ranks' plans; each plan holds one.
 
     Ranks that execute plans not made together would deadlock or silently compute something
     wrong. So this is called before the first instruction, by all ranks together. It costs one small
     all-reduce for any number of ranks; only if hashes differ do they find out on which rank.
 
-    Raises `SystemExit`: On every rank, if any two hashes differ; the first rank has named them.
+    Raises `SystemExit`: On every rank, if any two hashes differ; the first rank prints two.
     """
     if job.is_same_on_all(plans_hash):
         return

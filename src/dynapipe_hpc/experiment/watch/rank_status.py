@@ -95,7 +95,7 @@ class DeviceProgress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stops looking, without waiting for a look that does not return."""
+        """Stops, without waiting for a check that does not return."""
         self._stopped.set()
         self._thread.join(timeout=1.0)
 

@@ -45,9 +45,9 @@ class Watchdog:
     """Thread that watches the ranks of a host while they execute.
 
     A few times per second it reads the position of its rank. If the rank makes no progress for half
-    of the shortest limit, it writes the rank's place, its stack, and which ranks of its host are
-    stopped into the run's folder `hang`. So the first rank past its limit knows where the others
-    are: it prints their places, and ends the job, which it also does if a rank of its host dies.
+    of the shortest limit, it writes into the run's folder `hang` the rank's place, its stack, and
+    which ranks of its host are stopped. So the first rank past its limit knows where the others
+    are: it prints their places and ends the job, as it also does if a rank of its host dies.
     """
 
     def __init__(self, job: Job, config: ExperimentConfig, run: Path) -> None:

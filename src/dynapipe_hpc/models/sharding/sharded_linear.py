@@ -44,7 +44,7 @@ class ResidualStream:
         self.keys = self.own_keys = keys
 
     def end(self, hidden: Tensor) -> Tensor:
-        """All tokens of a tensor of the stream, for the same further work on all shards."""
+        """All tokens of a tensor of the stream, for work that is the same on all shards."""
         return hidden
 
     def gather(self, hidden: Tensor) -> Tensor:
@@ -225,7 +225,7 @@ class ShardedLinear(nn.Module):
         self._block_sizes: Mapping[str, int] = {}
 
     def adapt(self, blocks: Sequence[str], lora: Lora) -> None:
-        """Adds uninitialized adapters to blocks of outputs, by name; one name stands for all."""
+        """Adds uninitialized adapters to blocks of outputs, by name; a single name means all."""
         (n_outputs, n_inputs), split = self.weight.shape, self.splits["weight"]
         if len(blocks) > 1:
             split = replace(split, n_blocks=1)

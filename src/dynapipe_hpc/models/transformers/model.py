@@ -248,8 +248,8 @@ def _run_without_layers(
             del vars(model.decoder)[model.layers_name]
     else:
         raise InputError(
-            f"{type(model.whole).__name__} of transformers cannot be trained: its decoder does not "
-            f"run past its layers ({'; '.join(problems) or 'its output has another shape'})"
+            f"{type(model.whole).__name__} of transformers cannot be trained: its decoder "
+            f"fails without its layers ({'; '.join(problems) or 'its output has another shape'})"
         )
     for hook in hooks:
         hook.remove()

@@ -197,7 +197,7 @@ class _ExpertProducts(TorchFunctionMode):
 
 
 class _Stack(NamedTuple):
-    """Needs of a stack of layers for a micro-batch; numbers are of the traced type."""
+    """Needs of a layer stack for a micro-batch; numbers are of the traced type."""
 
     flops: float
     kept: float
@@ -227,7 +227,7 @@ def _run(
             output = stage.run(hidden, batch, Recompute.NONE)
     except RuntimeError as error:
         raise InputError(
-            f"layers of a {shape.model_type} do not run on tensors without values, so that "
+            f"layers of a {shape.model_type} do not run on meta tensors, so "
             f"their costs cannot be estimated ({str(error).partition(chr(10))[0]}); measure them: "
             "'dynapipe-hpc profile CONFIG -o TABLE.h5', then set planner.cost.kind to \"profiled\" "
             "and planner.cost.path to the table"

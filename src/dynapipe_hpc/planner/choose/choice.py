@@ -77,7 +77,7 @@ class Choice:
 class ReplicaScheduler:
     """Schedules each replica by the rule with which its gradients are reduced soonest.
 
-    Equal replicas are scheduled once: plans that a search finds share most replicas.
+    Equal replicas are scheduled once: most recur in the plans of a search.
     """
 
     cost: CostModel

@@ -283,7 +283,7 @@ class SliceMemory(NamedTuple):
 
     @classmethod
     def none(cls, n_stages: int) -> Self:
-        """Nothing, where samples are not sliced."""
+        """Zeros, where samples are not sliced."""
         return cls(*np.zeros((3, n_stages)))
 
     def of_kinds(self, kind_of_stage: Kinds | None) -> "SliceMemory":

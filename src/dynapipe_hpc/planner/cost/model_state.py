@@ -84,7 +84,7 @@ def _held_once(
     placement: Placement,
     weights: Mapping[str, Weights],
 ) -> tuple[FloatArray, FloatArray]:
-    """Weights on every stage: first or only copies, and further copies."""
+    """Weights on every stage: first copies, and all further ones."""
     counts = parts_of_stages(shape, placement)
     own: FloatArray = np.sum([counts[kind] * n for kind, n in parameter_bytes.items()], axis=0)
     copied = np.zeros_like(own)

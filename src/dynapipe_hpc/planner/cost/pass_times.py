@@ -92,7 +92,7 @@ ALIKE = 1.05
 
 
 def shape_of(n_stages: int) -> tuple[int, ...]:
-    """Shape of the sums of `PassTimes` over modes and parts, and of factors."""
+    """Shape of the sums of `PassTimes`, by mode and part, and of factors."""
     return (len(Layout), len(Recompute), n_stages, len(Timed))
 
 
@@ -102,7 +102,7 @@ class PassTimes:
 
     An unsplit backward pass counts for both parts, as it does not show how long either took.
 
-    `expected_ms`: Times that the factors so far predicted for the passes of each rank, shape
+    `expected_ms`: Times predicted, by the factors so far, for passes of each rank, shape
     (n_replicas, n_stages).
     """
 

@@ -89,7 +89,7 @@ class StageMeasurements:
 
     @cached_property
     def near_pair_ms(self) -> FloatArray:
-        """Times like `pair_ms`, but for layers with a window, of the pairs within it."""
+        """Times like `pair_ms` of layers with a window, for the pairs within it."""
         layer = self.measured.get(LAYER)
         if layer is None or layer.near_pair_ms is None:
             return np.zeros_like(self.pair_ms)

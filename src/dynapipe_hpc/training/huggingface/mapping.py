@@ -130,7 +130,7 @@ class TensorMap:
 
     @property
     def as_matrix(self) -> "TensorMap":
-        """The same weight with a stack's rows as rows of one matrix."""
+        """The same weight, with a stack of matrices joined as one."""
         if not self.is_stack:
             return self
         n, rows, *rest = self.shape

@@ -71,7 +71,7 @@ def mapping_of(settings: Settings, family: str | None = None) -> ModelTypeMappin
 
 
 def has_another_family(mapping: ModelTypeMapping, settings: Settings) -> bool:
-    """Whether the family "transformers" may train a model, too, besides its mapping's family."""
+    """Whether the family "transformers" may train a model as well as its mapping's family."""
     return mapping.family == LLAMA.family and is_decoder(settings)
 
 
