@@ -181,7 +181,7 @@ def test_pairs_to_evaluate_may_be_added_once_another_run_has_made_their_referenc
     longer = pairs | {"iterations": 4}
     write(folder, "with.toml", tables("pairs.h5", longer, **others, evaluation=evaluation))
     call(folder, 4, "run", "without.toml", "-o", "added")
-    advice = "start the same configuration in another run folder: that run makes it before its"
+    advice = "start the same configuration in another run folder, which makes the file before its"
     assert advice in refusal(folder, 4, "run", "with.toml", "-o", "added")
     assert "reference: 15 pairs in" in call(folder, 4, "run", "with.toml", "-o", "maker")
     (made,) = (folder / "maker").glob("added.h5.*.reference")

@@ -7,6 +7,7 @@ from typing import Any
 
 FORMAT = "dynapipe-hpc dataset"
 SCHEMA_VERSION = 6
+NO_START = -1
 
 
 @dataclass(frozen=True, slots=True)

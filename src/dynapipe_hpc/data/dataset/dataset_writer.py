@@ -19,6 +19,7 @@ from dynapipe_hpc.data.atomic_write import atomic_write
 from dynapipe_hpc.data.dataset.dataset_file import arrays_of, parts_of
 from dynapipe_hpc.data.dataset.dataset_header import (
     FORMAT,
+    NO_START,
     SCHEMA_VERSION,
     DatasetHeader,
     write_header,
@@ -111,6 +112,9 @@ class DatasetWriter:
         with creating(path) as file:
             file.attrs["format"] = np.bytes_(FORMAT.encode())
             file.attrs["schema_version"] = SCHEMA_VERSION
+            # They are in the header, too, of which other programs need nothing else.
+            file.attrs["eos_id"] = header.eos_id
+            file.attrs["start_id"] = NO_START if header.start_id is None else header.start_id
             file["header"] = np.bytes_(content := write_header(header))
             file.attrs["header_crc"] = zlib.crc32(content)
             for name, dtype in self._types.items():

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -229,6 +230,9 @@ def _parse(line: bytes) -> dict[str, Any]:
     return record
 
 
+MAX_TMPDIR_BYTES = 75
+"""Longest TMPDIR, in bytes: a socket's path in it then has 107 bytes, the maximum on Linux."""
+
 TokenizePool = Callable[[Iterable[Lines]], Iterator[TokenizedLines]]
 """Function that tokenizes blocks of lines, in order, and reads only a few blocks ahead."""
 
@@ -263,14 +267,8 @@ def open_pool(recipe: Recipe, n_workers: int) -> Iterator[TokenizePool]:
             ) from None
 
     try:
-        try:
-            with _undisturbed():
-                executor.submit(int)  # starts a worker, and the process that all are forked from
-        except OSError as error:
-            raise RunError(
-                f"worker processes cannot be started: {error.strerror or error}; set TMPDIR to a "
-                "folder with a short name that can be written, or use no workers: --workers 1"
-            ) from error
+        with _undisturbed(), _socket_in_short_folder():
+            executor.submit(int)  # starts a worker, and the process that all are forked from
         yield tokenize
     finally:
         executor.shutdown(cancel_futures=True)
@@ -302,6 +300,22 @@ def _undisturbed() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, held_before)
+
+
+@contextmanager
+def _socket_in_short_folder() -> Iterator[None]:
+    before = tempfile.tempdir
+    try:
+        if len(os.fsencode(tempfile.gettempdir())) > MAX_TMPDIR_BYTES:
+            tempfile.tempdir = "/tmp"  # noqa: S108 - a folder of its own in it, for this user only
+        yield
+    except OSError as error:
+        raise RunError(
+            f"worker processes cannot be started: {error.strerror or error}; set TMPDIR to a "
+            "folder that can be written, or use none: --workers 1"
+        ) from error
+    finally:
+        tempfile.tempdir = before
 
 
 # The only state of a worker process, set when it starts: it would be slow to send the vocabulary
