@@ -285,8 +285,8 @@ def scaled(query: Tensor, scale: float | None) -> Tensor:
 def flash_obstacle(device: torch.device, dtype: torch.dtype, head_size: int) -> str:
     """Reason why `packed_attention` cannot run, with a remedy; empty if it can.
 
-    Its result and gradients are compared once with those on a processor, as builds of torch differ
-    in what they leave out, and used to differ in how they align queries with keys.
+    Its result and gradients are compared once with attention computed by its formula, as builds of
+    torch differ in what they leave out, and used to differ in how they align queries with keys.
     """
     if device.type != "cuda":
         return f"it needs a GPU, but the device is {device.type}"
@@ -307,12 +307,20 @@ def flash_obstacle(device: torch.device, dtype: torch.dtype, head_size: int) -> 
 
 
 def _probe_obstacle(device: torch.device, dtype: torch.dtype, head_size: int) -> str:
+    stream = torch.Generator().manual_seed(1)
+    drawn = [
+        torch.randn(n, heads, head_size, generator=stream).to(device, dtype)
+        for n, heads in ((sum(_PROBE_QUERIES), 4), (sum(_PROBE_KEYS), 2), (sum(_PROBE_KEYS), 2))
+    ]
+    queries, keys = (Documents.from_lengths(n).to(device) for n in (_PROBE_QUERIES, _PROBE_KEYS))
     try:
-        computed = _probe(device, dtype, head_size)
+        computed = _with_gradients(
+            drawn, lambda *x: packed_attention(*x, queries=queries, keys=keys)
+        )
     except RuntimeError as error:  # torch raises it also where a device lacks the kernel
         reason = str(error).partition("\n")[0]
         return f"torch {torch.__version__} cannot run it here ({reason}): install a build with it"
-    expected = _probe(torch.device("cpu"), torch.float32, head_size)
+    expected = _with_gradients([each.float() for each in drawn], _written_out)
     # Norms are compared, as errors of single 16-bit numbers grow with the numbers.
     off = max(float((a - b).norm() / b.norm()) for a, b in zip(computed, expected, strict=True))
     if off <= _MAX_PROBE_ERROR:
@@ -323,14 +331,22 @@ def _probe_obstacle(device: torch.device, dtype: torch.dtype, head_size: int) ->
     )
 
 
-def _probe(device: torch.device, dtype: torch.dtype, head_size: int) -> list[Tensor]:
-    """Attention of two documents and its gradients, from 16-bit numbers, in 32 bits on the host."""
-    stream = torch.Generator().manual_seed(1)
-    sizes = ((sum(_PROBE_QUERIES), 4), (sum(_PROBE_KEYS), 2), (sum(_PROBE_KEYS), 2))
-    drawn = (torch.randn(n, heads, head_size, generator=stream) for n, heads in sizes)
-    leaves = [each.bfloat16().to(device, dtype).requires_grad_() for each in drawn]
-    queries, keys = (Documents.from_lengths(n).to(device) for n in (_PROBE_QUERIES, _PROBE_KEYS))
+def _with_gradients(inputs: list[Tensor], attend: Any) -> list[Tensor]:
     with torch.enable_grad():
-        attended = packed_attention(*leaves, queries=queries, keys=keys)
-        gradients = torch.autograd.grad(attended, leaves, 2 * attended.detach())
-    return [each.detach().cpu().float() for each in (attended, *gradients)]
+        leaves = [each.detach().requires_grad_() for each in inputs]
+        attended = attend(*leaves)
+        return [attended.detach(), *torch.autograd.grad(attended, leaves, 2 * attended.detach())]
+
+
+def _written_out(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    n_heads = query.shape[1] // key.shape[1]
+    attended = []
+    lengths = zip((query, key, value), (_PROBE_QUERIES, _PROBE_KEYS, _PROBE_KEYS), strict=True)
+    sides = (torch.split(each, list(n_tokens)) for each, n_tokens in lengths)
+    for q, *sources in zip(*sides, strict=True):
+        k, v = (each.repeat_interleave(n_heads, 1) for each in sources)
+        scores = torch.einsum("qhd,khd->hqk", q, k) * q.shape[-1] ** -0.5
+        later = torch.ones_like(scores[0]).triu(1 + len(k) - len(q)) > 0
+        weights = scores.masked_fill(later, -torch.inf).softmax(2)
+        attended.append(torch.einsum("hqk,khd->qhd", weights, v))
+    return torch.cat(attended)
