@@ -57,8 +57,8 @@ class T5Shape(ModelShape):
 
     @property
     def fingerprint(self) -> Mapping[str, int]:
-        own = {"head_size": self.head_size, "gated": self.gated, "has_dropout": self.dropout > 0}
-        return {**super().fingerprint, **own}
+        sizes = {**super().fingerprint, "head_size": self.head_size}
+        return {**sizes, "gated": self.gated, "has_dropout": self.dropout > 0}
 
     @property
     def linear_layers(self) -> Mapping[str, tuple[str, ...]]:

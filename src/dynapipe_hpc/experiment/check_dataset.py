@@ -74,7 +74,8 @@ def _check_tokenizer(origin: Origin, dataset: Dataset) -> None:
     if folder is None or (sha256 := folder_sha256(folder)) is None:
         return
     made_with = file.header.tokenizer_sha256
-    is_same = made_with in (sha256, file_sha256(folder / MODEL_FILE))
+    alone = folder / MODEL_FILE
+    is_same = made_with == sha256 or (alone.exists() and made_with == file_sha256(alone))
     if not is_same and not _has_same_tokens(file.header, folder):
         raise InputError(
             f"{file.path}: its tokens were made by {file.header.tokenizer_name} "

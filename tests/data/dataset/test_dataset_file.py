@@ -63,6 +63,7 @@ def test_the_file_is_as_its_page_says(tmp_path: Path) -> None:
     path = write_samples(tmp_path / "x.h5", spans=SPANS)
     with h5py.File(path) as file:
         assert file.attrs["format"] == b"dynapipe-hpc dataset"
+        assert file.attrs["start_id"] == 9
         assert file["inputs/offsets"][...].tolist() == [0, 3, 3, 4]
         assert file["targets/offsets"][...].tolist() == [0, 2, 3, 7]
         assert file["spans/offsets"][...].tolist() == [0, 2, 2, 3]

@@ -1,6 +1,5 @@
 """Files of a tokenizer, read and checked; `transformers` reads the files of a folder."""
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from dynapipe_hpc.data.input_file import download_advice, json_value, read_input
 from dynapipe_hpc.data.text.vocabulary import (
     BYTES_SHA256,
     CONFIG_FILE,
+    file_sha256,
     folder_sha256,
     vocabulary_sha256,
 )
@@ -53,7 +53,7 @@ def read_tokenizer(path: Path | None) -> TokenizerFiles:
     if advice := download_advice(path):
         raise InputError(f"{path}: there is no such file or folder{advice}")
     model = _load_single_file(path)
-    return TokenizerFiles(path.name, hashlib.sha256(read_input(path)).hexdigest(), model)
+    return TokenizerFiles(path.name, file_sha256(path), model)
 
 
 @contextmanager

@@ -23,9 +23,9 @@ def vocabulary_sha256(ids: Mapping[str, int]) -> str:
     return hashlib.sha256(json.dumps(sorted(ids.items())).encode()).hexdigest()
 
 
-def file_sha256(path: Path) -> str | None:
-    """SHA-256 of the bytes of a file; None if there is none."""
-    return hashlib.sha256(read_input(path)).hexdigest() if path.exists() else None
+def file_sha256(path: Path) -> str:
+    """SHA-256 of the bytes of a file."""
+    return hashlib.sha256(read_input(path)).hexdigest()
 
 
 def folder_sha256(folder: Path) -> str | None:

@@ -87,7 +87,7 @@ class OnlineCosts:
     and whenever it is planned: all ranks have completed these before the store may hold a plan of
     iteration k. So plans depend on what was measured, but not on how far ahead a planner is.
 
-    One thread adds iterations, and one plans.
+    One thread adds iterations; another makes plans.
     """
 
     def __init__(self, experiment: Experiment, n_done: int, earlier: Any = None) -> None:
