@@ -7,7 +7,6 @@
 
 #include "arrays.hpp"
 #include "dynapipe/batch/balance_work.hpp"
-#include "dynapipe/batch/split_samples.hpp"
 #include "dynapipe/search/find_plan.hpp"
 #include "windows.hpp"
 
@@ -37,28 +36,6 @@ std::vector<std::uint32_t> order_by_halves(const Doubles& work_ms) {
     const auto work = loads_of(work_ms);
     const py::gil_scoped_release release;  // planner threads run side by side
     return dynapipe::order_by_halves(work);
-}
-
-windows::Windows split_windows(const windows::HeldCosts& held, const Doubles& work_ms,
-                               const Doubles& fill_ms, std::size_t n_replicas) {
-    const dynapipe::WindowCosts& costs = held.costs();
-    const auto n = static_cast<py::ssize_t>(costs.costs.n_microbatches());
-    const auto work = arrays::checked(work_ms, "work_ms", {n}, 0.0, arrays::kInfinite);
-    const auto fill = arrays::checked(fill_ms, "fill_ms", {n}, 0.0, arrays::kInfinite);
-    if (n_replicas < 1) {
-        throw py::value_error("n_replicas must be >= 1, got " + std::to_string(n_replicas));
-    }
-    dynapipe::Assignment split(1);
-    {
-        const py::gil_scoped_release release;  // planner threads run side by side
-        std::vector<dynapipe::Rating> ratings(work.size());
-        for (std::size_t i = 0; i < ratings.size(); ++i) {
-            ratings[i] = {work[i], fill[i], 0.0};
-        }
-        dynapipe::PricedCutter cutter(costs, std::move(ratings));
-        split.front() = dynapipe::split_samples(cutter, {}, n_replicas);
-    }
-    return windows::arrays_of(split)[0].cast<windows::Windows>();
 }
 
 std::vector<std::vector<FoundPlan>> find_plans(const std::vector<const windows::HeldCosts*>& tables,
@@ -92,9 +69,6 @@ void bind_search(py::module_& m) {
         "Assigns items to replicas with about the same work; see dynapipe/batch/balance_work.hpp.");
     m.def("order_by_halves", &order_by_halves, py::arg("work_ms"),
           "An order of items whose halves have about equal work, too; see balance_work.hpp.");
-    m.def("split_windows", &split_windows, py::arg("windows"), py::arg("work_ms"),
-          py::arg("fill_ms"), py::arg("n_replicas"),
-          "Cuts samples into consecutive micro-batches; see split_samples.hpp.");
     py::class_<FoundPlan>(m, "FoundPlan", "See dynapipe/search/find_plan.hpp.")
         .def_property_readonly(
             "replicas", [](const FoundPlan& plan) { return windows::arrays_of(plan.replicas); })

@@ -36,7 +36,7 @@ struct Prices {
         for (std::size_t s = 0; s < problem.limit_bytes.size(); ++s) {
             share = std::max(share, problem.at(cell, s).stored_bytes / problem.limit_bytes[s]);
         }
-        if (window.mode != rule.mode.value_or(window.mode) || window.size > rule.most_samples ||
+        if (window.mode != rule.mode.value_or(window.mode) ||
             (window.size > 1 &&
              (work_ms(cell) > rule.longest_ms || share > rule.most_kept_share))) {
             return kNever;

@@ -45,12 +45,6 @@ def balance_work(work_ms: npt.NDArray[np.float64], n_replicas: int) -> list[list
 def order_by_halves(work_ms: npt.NDArray[np.float64]) -> list[int]: ...
 
 # Returns windows of shape (n, 3): first, size, mode. The arrays belong to the costs of the windows.
-def split_windows(
-    windows: WindowCosts,
-    work_ms: npt.NDArray[np.float64],
-    fill_ms: npt.NDArray[np.float64],
-    n_replicas: int,
-) -> npt.NDArray[np.uint32]: ...
 
 # Returns pass codes of shape (n_stages, n_passes).
 def cyclic_schedule(

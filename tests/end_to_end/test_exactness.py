@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from tests.examples.linear_cost import linear_cost, split_samples
+from tests.examples.linear_cost import dynamic_microbatches, linear_cost
 from tests.examples.pipeline_training import (
     MODES,
     assert_equal,
@@ -151,7 +151,7 @@ def test_loss_and_every_gradient_are_those_of_the_unsplit_model(
 
 def test_rows_filled_up_by_several_documents_give_the_same_gradients() -> None:
     samples, cluster = random_samples(1), Cluster(n_stages=2, device_memory_bytes=1_000_000)
-    batches = split_samples(
+    batches = dynamic_microbatches(
         samples, linear_cost(), cluster, layouts=[Layout.PACKED], token_multiple=512
     )
     for m in batches:

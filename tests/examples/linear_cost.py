@@ -13,9 +13,11 @@ from dynapipe_hpc.planner.baselines.config import (
     NaivePaddingConfig,
     TokenBudgetConfig,
 )
-from dynapipe_hpc.planner.batch.price_windows import PADDED_ONLY, price_windows
+from dynapipe_hpc.planner.batch.price_windows import PADDED_ONLY
 from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
+from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
 from dynapipe_hpc.planner.choose.choice import Choice, Chooser
+from dynapipe_hpc.planner.choose.config import SearchConfig
 from dynapipe_hpc.planner.cost.cost_model import (
     CostModel,
     FloatArray,
@@ -25,6 +27,7 @@ from dynapipe_hpc.planner.cost.cost_model import (
     SliceMemory,
     StageCosts,
 )
+from dynapipe_hpc.planner.schedule.adaptive import adaptive
 
 
 def linear_cost(
@@ -116,7 +119,7 @@ def decoder_shapes(n_rows: IntArray, row_tokens: IntArray) -> Shapes:
     return Shapes.padded(n_rows, row_tokens, np.zeros_like(row_tokens))
 
 
-def split_samples(
+def dynamic_microbatches(
     samples: Sequence[Sample],
     cost: CostModel,
     cluster: Cluster,
@@ -124,10 +127,10 @@ def split_samples(
     layouts: Sequence[Layout] = PADDED_ONLY,
     token_multiple: int = ROW_MULTIPLE,
 ) -> list[MicroBatch]:
-    table = price_windows(
-        samples, cost, cluster, layouts, token_multiple=token_multiple, may_bundle=True
+    search = BestOfSearch(
+        [adaptive], SearchConfig(effort=0), cost, cluster, layouts, token_multiple
     )
-    return table.microbatches_of(table.split(cluster.n_replicas))
+    return [m for replica in search.choose(samples).pipelines for m in replica.microbatches]
 
 
 def naive(rows: int) -> NaivePaddingConfig:

@@ -170,7 +170,7 @@ PLAN = (
     *of("planner/choose/best_of_search.py", "tests/planner/test_slices.py",
         ('if slices != "auto" or', "if", "a number of tokens may cut no sample",
          "a_number_of_tokens_cuts_every_longer_sample"),
-        ('self.slices if self._may_be_adaptive else "off"', "self.slices",
+        ('self.slices if self._may_slice else "off"', "self.slices",
          "slices where no schedule can run them", "a_fixed_order_of_passes_has_no_slices"),
         ('if slices != "auto" or not tables[0].every_sample_runs:', 'if slices != "auto":',
          "whole samples that do not run are searched",

@@ -69,10 +69,6 @@ def windows_priced(*arrays: Any, price: Callable[..., None] = of_ones) -> tuple[
 
 
 KERNELS: dict[str, tuple[Callable[..., object], Arguments]] = {
-    "split_windows": (
-        of_windows(_kernels.split_windows),
-        [COSTS, CELLS, SPANS, ROWS, *np.ones((2, 3)), 2],
-    ),
     "balance_work": (_kernels.balance_work, [np.arange(4.0), 2]),
     "order_by_halves": (_kernels.order_by_halves, [np.arange(4.0)]),
     "cyclic_schedule": (of_table(_kernels.cyclic_schedule), [COSTS, ROOM]),

@@ -143,6 +143,13 @@ def test_memory_is_that_of_one_forward_pass_which_keeps_nothing() -> None:
         with_memory(n_bytes - 1).make_plans(0, samples_of([64]))
 
 
+def test_preference_pairs_are_evaluated_in_packed_rows() -> None:
+    pairs = [Sample(i, 20, 10 + i, rejected_tokens=30) for i in range(6)]
+    cluster = Cluster(device_memory_bytes=10**6)
+    [plan] = evaluation_planner(cluster, linear_cost((1.0,), (0.01,))).make_plans(0, pairs)
+    assert all(isinstance(m, PackedRow) for m in plan.microbatches)
+
+
 BOTH: tuple[LayoutName, ...] = ("padded", "packed")
 COST = linear_cost((1.0, 2.0), (0.02, 0.03), recomputes=True)
 LENGTHS = samples_of([100, 3, 9, 97, 11, 16, 40, 41, 55, 7, 7, 30])

@@ -45,44 +45,37 @@ std::vector<Rating> ratings_of(const WindowCosts& windows, std::span<const doubl
 
 PricedCutter::PricedCutter(const WindowCosts& windows, std::span<const double> limit_bytes,
                            const Link& link)
-    : PricedCutter(windows, ratings_of(windows, limit_bytes, link), false) {}
+    : PricedCutter(windows, ratings_of(windows, limit_bytes, link)) {}
 
 PricedCutter::PricedCutter(const WindowCosts& windows, std::vector<Rating> ratings)
-    : PricedCutter(windows, std::move(ratings), true) {}
-
-PricedCutter::PricedCutter(const WindowCosts& windows, std::vector<Rating> ratings, bool all)
     : windows_(windows),
       ratings_(std::move(ratings)),
       longest_(windows.n_rows()),
       front_(windows.n_samples() + 1) {
-    collect_uses(all);
+    collect_uses();
     cost_.resize(begin_.back());
     use_.resize(begin_.back());
 }
 
-void PricedCutter::collect_uses(bool all) {
+void PricedCutter::collect_uses() {
     std::vector<std::size_t> first(windows_.n_rows());
-    std::vector<std::size_t> n_sharing(windows_.n_rows());
     for (std::size_t i = windows_.n_samples(); i-- > 0;) {
-        const auto row = static_cast<std::size_t>(windows_.row_of_sample[i]);
-        first[row] = i;
-        ++n_sharing[row];
+        first[static_cast<std::size_t>(windows_.row_of_sample[i])] = i;
     }
     begin_.push_back(0);
-    for (std::size_t row = 0; row < first.size(); ++row) {
-        // Samples that share a row have different samples behind their windows, so all are tried.
-        add_uses(first[row], all || n_sharing[row] > 1);
+    for (const std::size_t each : first) {
+        add_uses(each);
     }
 }
 
-void PricedCutter::add_uses(std::size_t first, bool all) {
+void PricedCutter::add_uses(std::size_t first) {
     std::size_t longest = 0;
     for (std::uint32_t mode = 0; mode < windows_.n_modes; ++mode) {
         const std::span<const std::int32_t> cells = windows_.row(first, mode);
         const std::size_t most = std::min(cells.size(), windows_.n_samples() - first);
         for (std::size_t size = 1; size <= most; ++size) {
             const std::int32_t cell = cells[size - 1];
-            if (cell < 0 || !(all || is_worth_a_look(first, size, mode))) {
+            if (cell < 0) {
                 continue;
             }
             const Rating& rating = ratings_[static_cast<std::size_t>(cell)];
@@ -93,24 +86,6 @@ void PricedCutter::add_uses(std::size_t first, bool all) {
         }
     }
     begin_.push_back(begin_.back() + longest);
-}
-
-/// Whether a window may be at an end, or is cheaper than its halves at some price.
-bool PricedCutter::is_worth_a_look(std::size_t first, std::size_t size, std::size_t mode) const {
-    if (size <= kMaxEndSize) {
-        return true;
-    }
-    const std::size_t half = size / 2;
-    const std::int32_t before = windows_.cell(first, half, mode);
-    const std::int32_t behind = windows_.cell(first + half, size - half, mode);
-    if (before < 0 || behind < 0) {
-        return true;
-    }
-    const Rating& a = ratings_[static_cast<std::size_t>(before)];
-    const Rating& b = ratings_[static_cast<std::size_t>(behind)];
-    const Rating& whole = ratings_[static_cast<std::size_t>(windows_.cell(first, size, mode))];
-    return a.work_ms + b.work_ms >= whole.work_ms ||
-           std::max(a.kept_share, b.kept_share) > whole.kept_share;
 }
 
 Cut PricedCutter::cut(const CutRule& rule, std::size_t n_ends) {
@@ -203,7 +178,7 @@ void PricedCutter::price_windows(const CutRule& rule) {
         }
     }
     for (std::size_t row = 0; row < longest_.size(); ++row) {
-        longest_[row] = std::min(rule.most_samples, begin_[row + 1] - begin_[row]);
+        longest_[row] = begin_[row + 1] - begin_[row];
     }
     find_longest();
 }

@@ -66,13 +66,9 @@ class LimitedSplits {
 
 }  // namespace
 
-std::vector<Window> split_samples(PricedCutter& cutter, CutRule rule, std::size_t n_replicas) {
-    std::vector<Window> split = LimitedSplits(cutter, rule, n_replicas).best();
-    if (split.size() < n_replicas && n_replicas <= cutter.n_samples()) {
-        rule.most_samples = cutter.n_samples() / n_replicas;
-        split = LimitedSplits(cutter, rule, n_replicas).best();
-    }
-    return split;
+std::vector<Window> split_samples(PricedCutter& cutter, const CutRule& rule,
+                                  std::size_t n_replicas) {
+    return LimitedSplits(cutter, rule, n_replicas).best();
 }
 
 }  // namespace dynapipe

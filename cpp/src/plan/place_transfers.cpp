@@ -9,8 +9,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "dynapipe/schedule/soonest.hpp"
-
 namespace dynapipe {
 namespace {
 
@@ -159,7 +157,7 @@ class VisitOrder {
   public:
     VisitOrder(std::span<const PassCode> order, std::span<const double> end_ms,
                std::size_t n_stages)
-        : order_(order), end_ms_(end_ms), n_passes_(order.size() / n_stages), ready_(n_stages) {
+        : order_(order), end_ms_(end_ms), n_passes_(order.size() / n_stages), ready_ms_(n_stages) {
         for (std::size_t s = 0; s < n_stages; ++s) {
             next_.push_back(s * n_passes_);
             is_done_.emplace_back(n_passes_ * kKinds);
@@ -171,8 +169,9 @@ class VisitOrder {
 
     /// The place of the next pass, on the first stage that has one that ends as early.
     std::size_t take() {
-        const std::size_t s = ready_.stage();
-        if (ready_[s] == kNever) {
+        const auto soonest = std::min_element(ready_ms_.begin(), ready_ms_.end());
+        const auto s = static_cast<std::size_t>(soonest - ready_ms_.begin());
+        if (*soonest == kNever) {
             throw std::invalid_argument("the order of the passes has a deadlock");
         }
         const std::size_t place = next_[s]++;
@@ -184,7 +183,7 @@ class VisitOrder {
     }
 
   private:
-    void update(std::size_t s) { ready_.set(s, is_ready(s) ? end_ms_[next_[s]] : kNever); }
+    void update(std::size_t s) { ready_ms_[s] = is_ready(s) ? end_ms_[next_[s]] : kNever; }
 
     [[nodiscard]] bool is_ready(std::size_t s) const {
         if (next_[s] == (s + 1) * n_passes_) {
@@ -207,7 +206,7 @@ class VisitOrder {
     std::size_t n_passes_;
     std::vector<std::size_t> next_;           ///< place of each stage's next pass
     std::vector<std::vector<bool>> is_done_;  ///< per stage, by code
-    Soonest ready_;                           ///< ends of the next passes whose input is there
+    std::vector<double> ready_ms_;            ///< ends of the next passes whose input is there
 };
 
 }  // namespace

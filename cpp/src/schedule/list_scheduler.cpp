@@ -25,7 +25,6 @@ ListScheduler::ListScheduler(const StageCosts& costs, std::span<const double> li
       split_backward_(split_backward),
       later_slices_(later_slices),
       stages_(n_stages_),
-      next_ms_(n_stages_),
       starts_ms_(n_stages_),
       news_take_ms_(n_stages_),
       due_(n_stages_ + 1) {
@@ -129,7 +128,7 @@ double ListScheduler::run_to_end(double give_up_ms) {
         choose<kSplit, true>(s);
     }
     for (std::size_t n = n_steps_left<kSplit>(); n > 0; --n, ++effort_) {
-        if (!step<kSplit, true>(next_ms_.stage(), give_up_ms)) {
+        if (!step<kSplit, true>(soonest(), give_up_ms)) {
             return kNever;
         }
     }
@@ -163,7 +162,7 @@ bool ListScheduler::step(std::size_t s, double give_up_ms) {
     // Its gradients of weights may run while the last micro-batch returns to the first stage.
     const double left_ms =
         next.path_left_ms + std::max(next.weight_left_ms + next.reduce_ms, next.tail_ms);
-    const double next_ms = start_ms<kInOrder>(s);
+    const double next_ms = starts_ms_[s];
     // Infinite if nothing may run, which a micro-batch that does not fit alone would cause.
     if (next_ms + left_ms > give_up_ms || next_ms == kNever) {
         return false;
@@ -181,26 +180,14 @@ bool ListScheduler::step(std::size_t s, double give_up_ms) {
 /// Finds the stages whose choice is final: their next pass begins before the result of any pass
 /// that is not yet run can arrive. At least the stage with the soonest pass is one of them.
 std::size_t ListScheduler::find_due() {
-    // Four minima side by side, as each comparison would otherwise wait for the one before.
-    std::array<double, 4> soonest_ms{kNever, kNever, kNever, kNever};
-    std::size_t s = 0;
-    for (; s + soonest_ms.size() <= n_stages_; s += soonest_ms.size()) {
-        for (std::size_t lane = 0; lane < soonest_ms.size(); ++lane) {
-            soonest_ms[lane] = std::min(soonest_ms[lane], starts_ms_[s + lane]);
-        }
-    }
-    for (; s < n_stages_; ++s) {
-        soonest_ms[0] = std::min(soonest_ms[0], starts_ms_[s]);
-    }
-    const double now_ms = *std::min_element(soonest_ms.begin(), soonest_ms.end());
+    const double now_ms = *std::min_element(starts_ms_.begin(), starts_ms_.end());
     std::size_t n_due = 0;
     for (std::uint32_t stage = 0; stage < n_stages_; ++stage) {
         due_[n_due] = stage;
         n_due += starts_ms_[stage] < now_ms + news_take_ms_[stage] ? 1 : 0;
     }
     if (n_due == 0) {  // passes that take no time, or nothing may run
-        const auto first = std::find(starts_ms_.begin(), starts_ms_.end(), now_ms);
-        due_[0] = static_cast<std::uint32_t>(first - starts_ms_.begin());
+        due_[0] = static_cast<std::uint32_t>(soonest());
         n_due = 1;
     }
     return n_due;
@@ -213,11 +200,7 @@ double ListScheduler::news_take_ms(std::size_t s) const {
     double takes_ms = kNever;
     const std::uint32_t forward = stage.n_done[kForward];
     const std::uint32_t backward = stage.n_done[kBackward];
-    // A backward pass that can begin goes first, unless passes alternate: forward passes that
-    // arrive meanwhile change nothing.
-    const bool looks_forward =
-        stage.next != PassKind::kBackward || alternates_ || starts_ms_[s] > stage.free_ms;
-    if (looks_forward && forward < n_microbatches() && stage.next_arrival_ms(kForward) == kNever) {
+    if (forward < n_microbatches() && stage.next_arrival_ms(kForward) == kNever) {
         takes_ms = work(kForward, forward, s - 1).pass_ms[kForward];
     }
     if (s + 1 < n_stages_ && backward < n_microbatches() &&
@@ -225,6 +208,12 @@ double ListScheduler::news_take_ms(std::size_t s) const {
         takes_ms = std::min(takes_ms, work(kBackward, backward, s + 1).pass_ms[kBackward]);
     }
     return takes_ms;
+}
+
+/// The stage whose next pass begins first.
+std::size_t ListScheduler::soonest() const {
+    const auto first = std::min_element(starts_ms_.begin(), starts_ms_.end());
+    return static_cast<std::size_t>(first - starts_ms_.begin());
 }
 
 double ListScheduler::last_end_ms() const {
@@ -373,10 +362,8 @@ void ListScheduler::choose(std::size_t s) {
         stage.next = PassKind::kWeight;
         next_ms = stage.free_ms;
     }
-    if constexpr (kInOrder) {
-        next_ms_.set(s, next_ms);
-    } else {
-        starts_ms_[s] = next_ms;
+    starts_ms_[s] = next_ms;
+    if constexpr (!kInOrder) {
         news_take_ms_[s] = news_take_ms(s);
     }
 }
@@ -433,7 +420,7 @@ void ListScheduler::execute(std::size_t s) {
     const std::uint32_t place = k == kForward ? turn : place_of_return(turn);
     passes_[3 * s * n_microbatches() + stage.n_passes++] = pass_code(place, stage.next);
     const StageWork& done = work(k, turn, s);
-    stage.free_ms = start_ms<kInOrder>(s) + done.pass_ms[k];
+    stage.free_ms = starts_ms_[s] + done.pass_ms[k];
     (k == kWeight ? stage.weight_left_ms : stage.path_left_ms) -= done.pass_ms[k];
     stage.last_is_backward = k == kForward ? false : k == kBackward || stage.last_is_backward;
     if (k == kForward) {
@@ -470,7 +457,7 @@ void ListScheduler::execute_both(std::size_t s) {
     passes_[3 * s * n_microbatches() + stage.n_passes++] = pass_code(place, PassKind::kForward);
     passes_[3 * s * n_microbatches() + stage.n_passes++] = pass_code(place, PassKind::kBackward);
     const StageWork& done = work(kForward, place, s);
-    stage.free_ms = start_ms<kInOrder>(s) + done.pass_ms[kForward] + done.pass_ms[kBackward];
+    stage.free_ms = starts_ms_[s] + done.pass_ms[kForward] + done.pass_ms[kBackward];
     stage.path_left_ms -= done.pass_ms[kForward] + done.pass_ms[kBackward];
     if (s > 0) {
         send<false, kInOrder>(s, kBackward, place);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <functional>
 #include <limits>
 #include <optional>
 #include <stdexcept>
@@ -26,34 +25,6 @@ constexpr double kPriceOfMode = 0.6;
 
 using Windows = std::vector<Window>;
 
-/// A cut at a memory price.
-struct PricedCut {
-    CutRule rule;
-    Cut cut;
-    double work_ms;      ///< of a replica on the slowest stage, if all had as much to do
-    double estimate_ms;  ///< what a replica would then take
-};
-
-/// The estimate is the larger of work, and of micro-batches one after the other in the memory that
-/// they keep.
-PricedCut priced_cut(const CutRule& rule, PricedCutter& cutter, std::size_t n_replicas) {
-    PricedCut priced{rule, cutter.cut(rule, 2 * n_replicas), 0.0, 0.0};
-    double kept_ms = 0.0;
-    double longest_fill_ms = 0.0;
-    for (const Windows& windows : {std::cref(priced.cut.body), std::cref(priced.cut.ends)}) {
-        for (const Window& window : windows) {
-            const double fill_ms = cutter.fill_ms(window);
-            priced.work_ms += cutter.work_ms(window);
-            kept_ms += cutter.kept_share(window) * (cutter.work_ms(window) + fill_ms);
-            longest_fill_ms = std::max(longest_fill_ms, fill_ms);
-        }
-    }
-    const auto n = static_cast<double>(n_replicas);
-    priced.work_ms /= n;
-    priced.estimate_ms = std::max(priced.work_ms + longest_fill_ms, kept_ms / n);
-    return priced;
-}
-
 /// Builds plans in which passes go first in, first out, and keeps the best.
 class Builder {
   public:
@@ -68,9 +39,9 @@ class Builder {
           max_effort_(max_effort) {}
 
     std::vector<ConstructedPlan> run(std::size_t max_to_refine) {
-        for (const PricedCut& priced : priced_cuts()) {
+        for (const double price : kMemoryPrices) {
             if (best_.empty() || may_go_on()) {
-                try_cut(priced.cut, priced.rule);
+                try_rule({.memory_price = price});
             }
         }
         std::size_t size = (windows_.n_samples() + n_replicas_ - 1) / n_replicas_;
@@ -85,8 +56,7 @@ class Builder {
         if (may_go_on()) {
             for (const double per_stage : kInFlightPerStage) {
                 const auto n_stages = static_cast<double>(windows_.costs.n_stages);
-                const CutRule rule{.most_kept_share = 1 / (per_stage * n_stages)};
-                try_cut(cutter_.cut(rule, 2 * n_replicas_), rule);
+                try_rule({.most_kept_share = 1 / (per_stage * n_stages)});
             }
             vary_best();
         }
@@ -104,18 +74,6 @@ class Builder {
 
   private:
     [[nodiscard]] bool may_go_on() const { return simulator_.effort() < max_effort_; }
-
-    /// The most promising first: then the simulation of others soon shows that they take longer.
-    std::vector<PricedCut> priced_cuts() {
-        std::vector<PricedCut> cuts;
-        for (const double price : kMemoryPrices) {
-            cuts.push_back(priced_cut({.memory_price = price}, cutter_, n_replicas_));
-        }
-        std::stable_sort(cuts.begin(), cuts.end(), [](const PricedCut& a, const PricedCut& b) {
-            return a.estimate_ms < b.estimate_ms;
-        });
-        return cuts;
-    }
 
     /// As many samples in every window, so that each replica has some windows.
     void try_equal_sizes(std::size_t size) {
@@ -152,7 +110,7 @@ class Builder {
         }
         for (const double share : kLongestShares) {
             rule.longest_ms = share * longest_ms;
-            try_cut(cutter_.cut(rule, 2 * n_replicas_), rule);
+            try_rule(rule);
         }
     }
 
@@ -194,17 +152,25 @@ class Builder {
     /// Refines a plan whose windows all run in one mode, unless its work alone takes longer than
     /// the best plan.
     void try_mode(std::uint32_t mode, std::size_t max_to_refine) {
-        const PricedCut priced =
-            priced_cut({.memory_price = kPriceOfMode, .mode = mode}, cutter_, n_replicas_);
-        if (priced.work_ms < best_.front().makespan_ms) {
+        const CutRule rule{.memory_price = kPriceOfMode, .mode = mode};
+        const Cut cut = cutter_.cut(rule, 2 * n_replicas_);
+        double work_ms = 0.0;
+        for (const Windows* windows : {&cut.body, &cut.ends}) {
+            for (const Window& window : *windows) {
+                work_ms += cutter_.work_ms(window);
+            }
+        }
+        if (work_ms / static_cast<double>(n_replicas_) < best_.front().makespan_ms) {
             std::vector<ConstructedPlan> others = std::exchange(best_, {});
-            try_cut(priced.cut, priced.rule);
+            try_cut(cut, rule);
             refine(max_to_refine);
             for (ConstructedPlan& plan : std::exchange(best_, std::move(others))) {
                 keep(std::move(plan));
             }
         }
     }
+
+    void try_rule(const CutRule& rule) { try_cut(cutter_.cut(rule, 2 * n_replicas_), rule); }
 
     void try_cut(const Cut& cut, const CutRule& rule) {
         if (cut.ends.empty()) {
@@ -232,17 +198,13 @@ class Builder {
         keep({std::move(replicas), slowest_ms, rule});
     }
 
-    /// Plans that take equally long are most likely the same, found twice; that of the lowest price
-    /// is kept.
+    /// Plans that take equally long are most likely the same, found twice.
     void keep(ConstructedPlan plan) {
         const auto place = std::find_if(
             best_.begin(), best_.end(),
             [&](const ConstructedPlan& kept) { return kept.makespan_ms >= plan.makespan_ms; });
-        if (place != best_.end() && place->makespan_ms == plan.makespan_ms) {
-            if (plan.cut.memory_price < place->cut.memory_price) {
-                *place = std::move(plan);
-            }
-        } else if (plan.makespan_ms < kNever) {
+        const bool is_known = place != best_.end() && place->makespan_ms == plan.makespan_ms;
+        if (!is_known && plan.makespan_ms < kNever) {
             best_.insert(place, std::move(plan));
             best_.resize(std::min(best_.size(), n_kept_));
         }

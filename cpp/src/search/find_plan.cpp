@@ -14,8 +14,6 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 /// The threshold of acceptance at the start, as a share of the makespan per micro-batch: what a
 /// move changes is of the order of one micro-batch, however many there are.
 constexpr double kThreshold = 0.02;
-/// Factor by which it is wider in the first round; as rounds become longer it becomes narrower.
-constexpr double kWidest = 8.0;
 /// Effort of a move that is not simulated, in passes.
 constexpr std::size_t kMoveEffort = 4;
 /// The effort of the first round.
@@ -46,7 +44,7 @@ class Search {
     void improve(std::size_t effort) {
         for (std::size_t length = next_round(); used_ + length <= effort; length = next_round()) {
             moves_.begin(best_);
-            go(length, threshold_after(used_));
+            go(length);
             used_ += length;
             if (best_ms_ < found_.back().makespan_ms) {
                 found_.push_back(best());
@@ -90,16 +88,10 @@ class Search {
         return plan;
     }
 
-    /// Wide while rounds are short, so that small plans are not stuck near their start.
-    static double threshold_after(std::size_t used) {
-        const double n_rounds = static_cast<double>(used + kFirstRound) / kFirstRound;
-        return kThreshold * std::max(1.0, kWidest / n_rounds);
-    }
-
     /// A round: moves as long as there is effort, with a threshold that sinks to zero by its end.
-    void go(std::size_t length, double threshold) {
+    void go(std::size_t length) {
         const double first_threshold_ms =
-            threshold * slowest_ms() / static_cast<double>(longest_replica());
+            kThreshold * slowest_ms() / static_cast<double>(longest_replica());
         const std::size_t begun = simulator_.effort();
         for (std::size_t n = 0;; ++n, ++n_moves_) {
             const std::size_t used = simulator_.effort() - begun + kMoveEffort * n;

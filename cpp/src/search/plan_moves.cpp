@@ -9,13 +9,12 @@ constexpr std::size_t kNowhere = std::numeric_limits<std::size_t>::max();
 
 }  // namespace
 
-const std::array<PlanMoves::WeightedMove, 7> PlanMoves::kMoves = {{
+const std::array<PlanMoves::WeightedMove, 6> PlanMoves::kMoves = {{
     {4, &PlanMoves::relocate},
     {4, &PlanMoves::swap},
     {6, &PlanMoves::shift},
     {2, &PlanMoves::split},
     {2, &PlanMoves::join},
-    {1, &PlanMoves::alternate},
     {4, &PlanMoves::change_mode},
 }};
 
@@ -213,13 +212,6 @@ bool PlanMoves::join() {
     change(a.replica).windows[a.position] = both;
     std::vector<Window>& other = change(b->replica).windows;
     other.erase(other.begin() + static_cast<std::ptrdiff_t>(b->position));
-    return true;
-}
-
-/// Lets a replica alternate, or no longer.
-bool PlanMoves::alternate() {
-    Replica& replica = change(any_replica());
-    replica.alternates = !replica.alternates;
     return true;
 }
 

@@ -76,7 +76,6 @@ void cuts_cost_least() {
         for (const double price : {0.0, 0.3, 1.0, 3.0, 100.0, 0.0}) {
             for (const CutRule& rule : {CutRule{price}, CutRule{price, 40 * problem.launch_ms},
                                         CutRule{.memory_price = price, .most_kept_share = 0.3},
-                                        CutRule{.memory_price = price, .most_samples = 3},
                                         CutRule{.memory_price = price, .mode = 1}}) {
                 for (const std::size_t n_ends : {0U, 2U, 4U}) {
                     ++n_checked;

@@ -9,16 +9,15 @@ from dynapipe_hpc.planner.baselines.baseline import Baseline, OneModeSearch
 from dynapipe_hpc.planner.baselines.config import DensePackingConfig
 from dynapipe_hpc.planner.baselines.padded_rows import check_row_tokens
 from dynapipe_hpc.planner.batch.config import DynamicConfig
-from dynapipe_hpc.planner.batch.slice_rule import SliceRule
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
 from dynapipe_hpc.planner.choose.choice import Chooser
 from dynapipe_hpc.planner.choose.config import SearchConfig
-from dynapipe_hpc.planner.choose.forward_windows import ForwardWindows
 from dynapipe_hpc.planner.config import PlannerConfig
 from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts, load_table
 from dynapipe_hpc.planner.cost.table.profile_table import PADDED
+from dynapipe_hpc.planner.schedule.fixed_order import forward_only
 from dynapipe_hpc.planner.schedule.rules import may_split, schedule_rules
 from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
 
@@ -79,9 +78,10 @@ def chooser(config: PlannerConfig, cost: CostModel, cluster: Cluster, max_tokens
 
 
 def evaluation_chooser(batch: DynamicConfig, cost: CostModel, cluster: Cluster) -> Chooser:
-    """Dynamic micro-batches for evaluation, whatever rule training follows."""
-    slice_rule = SliceRule(batch.slices, batch.token_multiple)
-    return ForwardWindows(cost, cluster, batch.layouts_to_choose, slice_rule)
+    """Dynamic micro-batches for evaluation, whatever rule training follows: the best start."""
+    return dynamic_chooser(
+        batch, SearchConfig(effort=0), [forward_only], cost=cost, cluster=cluster
+    )
 
 
 def dynamic_chooser(

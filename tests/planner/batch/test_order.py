@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.examples.linear_cost import linear_cost, samples_of, split_samples
+from tests.examples.linear_cost import dynamic_microbatches, linear_cost, samples_of
 
 from dynapipe_hpc.data.microbatch import MicroBatch, PaddedRows, Recompute
 from dynapipe_hpc.data.sample import Sample
@@ -65,7 +65,7 @@ def padded(tokens: int) -> int:
 def test_only_a_sample_that_would_not_fit_otherwise_is_recomputed() -> None:
     samples = order_samples(samples_of([200, 16, 16]))
     cost = linear_cost((0.1,), (0.01,), token_bytes=2.0, recomputes=True)
-    found = split_samples(samples, cost, Cluster(device_memory_bytes=300))
+    found = dynamic_microbatches(samples, cost, Cluster(device_memory_bytes=300))
     assert [(m.n_rows, m.row_tokens, m.recompute) for m in found] == [
         (1, 200, Recompute.FULL),
         (2, 16, Recompute.NONE),
@@ -82,7 +82,7 @@ def test_a_sample_that_no_stage_can_hold_is_named_with_the_way_out() -> None:
         r"raise it, add stages, allow .full. in planner\.cost\.recompute, "
         r"or cut long samples with data\.max_tokens",
     ):
-        split_samples(samples, cost, Cluster(n_stages=2, device_memory_bytes=1000))
+        dynamic_microbatches(samples, cost, Cluster(n_stages=2, device_memory_bytes=1000))
 
 
 WORK_IS_TOKENS = linear_cost(launch_ms=(0.0, 0.0), token_ms=(0.5, 1.0))

@@ -27,8 +27,7 @@ struct CutRule {
     double longest_ms = std::numeric_limits<double>::infinity();
     /// Greatest fraction of a stage's memory that a window of several samples keeps.
     double most_kept_share = std::numeric_limits<double>::infinity();
-    std::size_t most_samples = std::numeric_limits<std::size_t>::max();  ///< in a window
-    std::optional<std::uint32_t> mode = {};                              ///< the only one
+    std::optional<std::uint32_t> mode = {};  ///< the only one
 };
 
 /// Windows that hold every sample once.
@@ -52,7 +51,7 @@ class PricedCutter {
   public:
     PricedCutter(const WindowCosts& windows, std::span<const double> limit_bytes, const Link& link);
 
-    /// The same, but every window is considered.
+    /// The same with given ratings.
     ///
     /// @param ratings  per entry of the costs; windows whose work is infinite are not used.
     PricedCutter(const WindowCosts& windows, std::vector<Rating> ratings);
@@ -64,8 +63,7 @@ class PricedCutter {
     ///                stage wait for the first micro-batch to arrive and the last one to leave. An
     ///                end costs work_ms + fill_ms / 2 in the mode that is cheapest at the price.
     ///
-    /// Time O(n_windows + n_samples * m) for windows of up to m samples that are worth considering.
-    /// Windows whose two halves take less work together, and store no more, are not, at any price.
+    /// Time O(n_windows + n_samples * m) for windows of up to m samples.
     Cut cut(const CutRule& rule, std::size_t n_ends);
 
     /// The cheapest of the windows of the last cut's rule, in the modes that were best for it,
@@ -75,7 +73,6 @@ class PricedCutter {
     /// Sets the mode of a window to the one that costs least at a price.
     void choose_mode(Window& window, double price) const;
 
-    [[nodiscard]] std::size_t n_samples() const { return windows_.n_samples(); }
     [[nodiscard]] std::uint32_t microbatch(const Window& window) const {
         return windows_.microbatch(window);
     }
@@ -102,10 +99,8 @@ class PricedCutter {
         return ratings_[microbatch(window)];
     }
     [[nodiscard]] const Rating& of(const Use& use) const { return ratings_[use.microbatch]; }
-    PricedCutter(const WindowCosts& windows, std::vector<Rating> ratings, bool all);
-    void collect_uses(bool all);
-    void add_uses(std::size_t first, bool all);
-    [[nodiscard]] bool is_worth_a_look(std::size_t first, std::size_t size, std::size_t mode) const;
+    void collect_uses();
+    void add_uses(std::size_t first);
     [[nodiscard]] std::size_t place(std::size_t first, std::size_t size) const {
         return begin_[static_cast<std::size_t>(windows_.row_of_sample[first])] + size - 1;
     }

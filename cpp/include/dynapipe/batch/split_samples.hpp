@@ -16,9 +16,8 @@ namespace dynapipe {
 /// busy with an equal share of the work of all micro-batches.
 ///
 /// @param rule        limits on the micro-batches, without a price; none on their fill.
-/// @param n_replicas  number of pipelines that share the work, >= 1. If the best split has fewer
-///                    micro-batches, the best one of micro-batches of at most a replica's
-///                    share of the samples is taken.
+/// @param n_replicas  number of pipelines that share the work, >= 1; the split may have fewer
+///                    micro-batches.
 /// @return            the windows in order; none if there is no such split.
 ///
 /// The least work under a limit on the fill is found by dynamic programming, as often as a limit
@@ -28,6 +27,7 @@ namespace dynapipe {
 /// 2, generalised to stages of unequal cost. The paper tries limits on the slowest micro-batch at
 /// fixed distances. Here the next limit is the fill of the best split under the previous limit, or
 /// a smaller one if no split in between can be better.
-std::vector<Window> split_samples(PricedCutter& cutter, CutRule rule, std::size_t n_replicas);
+std::vector<Window> split_samples(PricedCutter& cutter, const CutRule& rule,
+                                  std::size_t n_replicas);
 
 }  // namespace dynapipe

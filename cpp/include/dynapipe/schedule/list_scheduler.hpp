@@ -9,7 +9,6 @@
 #include "dynapipe/cost/link.hpp"
 #include "dynapipe/cost/stage_costs.hpp"
 #include "dynapipe/schedule/list_recording.hpp"
-#include "dynapipe/schedule/soonest.hpp"
 #include "dynapipe/search/work_cache.hpp"
 
 namespace dynapipe {
@@ -110,6 +109,7 @@ class ListScheduler {
     bool step(std::size_t stage, double give_up_ms);
     std::size_t find_due();
     [[nodiscard]] double news_take_ms(std::size_t stage) const;
+    [[nodiscard]] std::size_t soonest() const;
     [[nodiscard]] double last_end_ms() const;
     template <bool kSplit>
     [[nodiscard]] std::size_t n_steps_left() const;
@@ -119,10 +119,6 @@ class ListScheduler {
     void execute(std::size_t stage);
     template <bool kInOrder>
     void execute_both(std::size_t stage);
-    template <bool kInOrder>
-    [[nodiscard]] double start_ms(std::size_t stage) const {
-        return kInOrder ? next_ms_[stage] : starts_ms_[stage];
-    }
     template <bool kSplit, bool kInOrder>
     void send(std::size_t from, std::size_t kind, std::uint32_t turn);
     template <bool kSplit>
@@ -155,8 +151,7 @@ class ListScheduler {
     std::vector<std::uint32_t> place_of_return_;
     std::vector<std::uint32_t> n_later_;  ///< by place, slices behind it
     std::vector<Stage> stages_;
-    Soonest next_ms_;                   ///< per stage, start of its next pass; infinite if none
-    std::vector<double> starts_ms_;     ///< the same, of runs in strides
+    std::vector<double> starts_ms_;     ///< per stage, start of its next pass; infinite if none
     std::vector<double> news_take_ms_;  ///< per stage, until it may hear of a pass to come
     std::vector<std::uint32_t> due_;    ///< stages whose next pass begins in a stride
     std::vector<double> arrivals_ms_;   ///< (n_stages, 2, n_microbatches + 1) of the longest list

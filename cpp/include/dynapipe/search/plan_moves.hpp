@@ -32,8 +32,8 @@ class PlanMoves {
         Move move;
     };
     /// All moves and their relative frequencies; those after kMovesOfOneMode need several modes.
-    static const std::array<WeightedMove, 7> kMoves;
-    static constexpr std::size_t kMovesOfOneMode = 6;
+    static const std::array<WeightedMove, 6> kMoves;
+    static constexpr std::size_t kMovesOfOneMode = 5;
 
     PlanMoves(const WindowCosts& windows, std::uint64_t seed);
 
@@ -65,7 +65,6 @@ class PlanMoves {
     bool shift();
     bool split();
     bool join();
-    bool alternate();
     bool change_mode();
 
   private:

@@ -75,11 +75,6 @@ class WindowTable:
         runs[runs] = self.cells[begin[runs]] >= 0
         return runs
 
-    def split(self, n_replicas: int) -> npt.NDArray[np.uint32]:
-        """Windows of the split that ends first, see split_samples.hpp; rows as in `cells_of`."""
-        work_ms, others_ms = self.costs.bottleneck_ms, self.costs.fill_ms
-        return _kernels.split_windows(self.kernel_costs, work_ms, others_ms, n_replicas)
-
     @property
     def kernel_costs(self) -> _kernels.WindowCosts:
         """The table as an argument for kernels, to which its arrays become read-only."""

@@ -21,6 +21,7 @@ from dynapipe_hpc.planner.choose.choice import Choice, ReplicaScheduler
 from dynapipe_hpc.planner.choose.config import SearchConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
+from dynapipe_hpc.planner.schedule.fixed_order import forward_only
 from dynapipe_hpc.planner.schedule.rules import may_split
 from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule, kernel_link
 from dynapipe_hpc.planner.schedule.simulate import extra_reduce_ms
@@ -33,7 +34,7 @@ class BestOfSearch:
     A search with more effort also compares every plan that less effort would have found.
 
     `schedule_rules`: Ways to order passes, all of which are tried. `slices`: Slicing of long
-    samples, if schedules may be adaptive: slices cannot run in a fixed order of passes.
+    samples, if a rule can run slices: in fixed orders of both passes they cannot run.
     """
 
     schedule_rules: Sequence[ScheduleRule]
@@ -53,7 +54,7 @@ class BestOfSearch:
                 self.cluster,
                 layouts=self.layouts,
                 token_multiple=self.token_multiple,
-                slices=self.slices if self._may_be_adaptive else "off",
+                slices=self.slices if self._may_slice else "off",
             )
         )
         scheduler = ReplicaScheduler(self.cost, self.cluster, self.schedule_rules)
@@ -84,8 +85,8 @@ class BestOfSearch:
         )
 
     @property
-    def _may_be_adaptive(self) -> bool:
-        return adaptive in self.schedule_rules or adaptive_split in self.schedule_rules
+    def _may_slice(self) -> bool:
+        return any(rule in (adaptive, adaptive_split, forward_only) for rule in self.schedule_rules)
 
 
 def search_spaces(
@@ -112,6 +113,7 @@ def search_spaces(
     if len(samples) < cluster.n_replicas:
         raise TooFewMicroBatchesError.from_counts(len(samples), cluster.n_replicas)
     may_slice = slices != "off"
+    layouts = [Layout.PACKED] if any(sample.is_pair for sample in samples) else layouts
     price = partial(
         price_windows,
         may_bundle=True,

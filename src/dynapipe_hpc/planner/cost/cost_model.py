@@ -230,13 +230,6 @@ class StageCosts:
         """Work on each micro-batch's own slowest stage, shape (n_microbatches,)."""
         return np.asarray(self.work_ms.max(axis=1))
 
-    @property
-    def fill_ms(self) -> FloatArray:
-        """Work on all stages but the slowest, shape (n_microbatches,): equation 1 of the paper."""
-        all_ms: FloatArray = self.work_ms.sum(axis=1)
-        np.subtract(all_ms, self.bottleneck_ms, out=all_ms, where=np.isfinite(all_ms))
-        return all_ms
-
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
         """The costs of the micro-batches of all parts, one part after the other."""

@@ -1,4 +1,4 @@
-"""Schedules whose order of passes does not depend on times: 1F1B, zero bubble H1, and cyclic."""
+"""Schedules whose order of passes does not depend on times, and the paper's cyclic one."""
 
 from functools import lru_cache
 from itertools import zip_longest
@@ -10,6 +10,12 @@ from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray, StageCosts
 from dynapipe_hpc.planner.schedule.feasibility import check_whole
 from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, PassKind, Schedule
+
+
+def forward_only(costs: StageCosts, _limit_bytes: FloatArray, _link: Link = INSTANT) -> Schedule:
+    """Forward passes of all micro-batches on every stage, in the order in which they enter."""
+    codes = len(PassKind) * np.arange(costs.n_microbatches, dtype=np.int32) + PassKind.FORWARD
+    return Schedule(np.tile(codes.astype(np.int32), (costs.n_stages, 1)))
 
 
 def one_f_one_b(costs: StageCosts, _limit_bytes: FloatArray, _link: Link = INSTANT) -> Schedule:
