@@ -17,25 +17,15 @@ namespace {
 using arrays::Doubles;
 using dynapipe::FoundPlan;
 
-/// Kernels rely on loads that can be ordered.
-std::span<const double> loads_of(const Doubles& work_ms) {
-    return arrays::checked(work_ms, "work_ms", {work_ms.size()}, -arrays::kFinite, arrays::kFinite);
-}
-
 std::vector<std::vector<std::uint32_t>> balance(const Doubles& work_ms, std::size_t n_replicas) {
-    const auto work = loads_of(work_ms);
+    const auto work = arrays::checked(work_ms, "work_ms", {work_ms.size()}, -arrays::kFinite,
+                                      arrays::kFinite);  // loads that can be ordered
     if (n_replicas < 1 || n_replicas > work.size()) {
         throw py::value_error("n_replicas must be 1 to " + std::to_string(work.size()) + ", got " +
                               std::to_string(n_replicas));
     }
     const py::gil_scoped_release release;  // planner threads run side by side
     return dynapipe::balance_work(work, n_replicas);
-}
-
-std::vector<std::uint32_t> order_by_halves(const Doubles& work_ms) {
-    const auto work = loads_of(work_ms);
-    const py::gil_scoped_release release;  // planner threads run side by side
-    return dynapipe::order_by_halves(work);
 }
 
 std::vector<std::vector<FoundPlan>> find_plans(const std::vector<const windows::HeldCosts*>& tables,
@@ -67,8 +57,6 @@ void bind_search(py::module_& m) {
     m.def(
         "balance_work", &balance, py::arg("work_ms"), py::arg("n_replicas"),
         "Assigns items to replicas with about the same work; see dynapipe/batch/balance_work.hpp.");
-    m.def("order_by_halves", &order_by_halves, py::arg("work_ms"),
-          "An order of items whose halves have about equal work, too; see balance_work.hpp.");
     py::class_<FoundPlan>(m, "FoundPlan", "See dynapipe/search/find_plan.hpp.")
         .def_property_readonly(
             "replicas", [](const FoundPlan& plan) { return windows::arrays_of(plan.replicas); })

@@ -42,7 +42,6 @@ class WindowCosts:
 
 # Returns the items of every replica.
 def balance_work(work_ms: npt.NDArray[np.float64], n_replicas: int) -> list[list[int]]: ...
-def order_by_halves(work_ms: npt.NDArray[np.float64]) -> list[int]: ...
 
 # Returns windows of shape (n, 3): first, size, mode. The arrays belong to the costs of the windows.
 

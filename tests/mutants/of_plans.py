@@ -488,7 +488,7 @@ PLAN = (
         ("reduce_ms=np.zeros_like(cost.reduce_ms)", "reduce_ms=cost.reduce_ms",
          "an evaluation ends with an all-reduce", "the_predicted_time_is_that_of_a_flow_shop")),
     *of("planner/batch/order.py", "tests/planner/batch/test_order.py",
-        ("order_by_halves(«→0 * »tokens)", "halves have as many samples, not tokens"),
+        ("(places« ^ places >> 1→») >> deals", "the longer sample of every two is in one half"),
         ("(32, «16→32»)", "both orders of pairs have the same bands"),
         ("np.where(band % 2, «targets→-targets», -targets)", "targets fall in every band"),
         ("«-→»targets), band)", "targets rise in every band")),

@@ -70,7 +70,6 @@ def windows_priced(*arrays: Any, price: Callable[..., None] = of_ones) -> tuple[
 
 KERNELS: dict[str, tuple[Callable[..., object], Arguments]] = {
     "balance_work": (_kernels.balance_work, [np.arange(4.0), 2]),
-    "order_by_halves": (_kernels.order_by_halves, [np.arange(4.0)]),
     "cyclic_schedule": (of_table(_kernels.cyclic_schedule), [COSTS, ROOM]),
     "list_schedule": (of_table(_kernels.list_schedule), [COSTS, ROOM, LINK, True, None, REDUCE]),
     "find_plans": (

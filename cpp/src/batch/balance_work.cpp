@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
-#include <numeric>
 #include <tuple>
 #include <utility>
 
@@ -83,25 +82,6 @@ std::vector<Items> balance_work(std::span<const double> work_ms, std::size_t n_r
     }
     std::sort(replicas.begin(), replicas.end());
     return replicas;
-}
-
-std::vector<std::uint32_t> order_by_halves(std::span<const double> work_ms) {
-    std::vector<std::uint32_t> order(work_ms.size());
-    if (order.size() < 3) {
-        std::iota(order.begin(), order.end(), 0U);
-        return order;
-    }
-    auto next = order.begin();
-    for (const Items& half : balance_work(work_ms, 2)) {
-        std::vector<double> work_of_half;
-        for (const std::uint32_t item : half) {
-            work_of_half.push_back(work_ms[item]);
-        }
-        for (const std::uint32_t place : order_by_halves(work_of_half)) {
-            *next++ = half[place];
-        }
-    }
-    return order;
 }
 
 }  // namespace dynapipe

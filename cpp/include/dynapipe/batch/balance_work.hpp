@@ -26,10 +26,4 @@ namespace dynapipe {
 std::vector<std::vector<std::uint32_t>> balance_work(std::span<const double> work_ms,
                                                      std::size_t n_replicas);
 
-/// An order of items whose halves, quarters, eighths and so on have about equal work, by
-/// `balance_work` of each part in two.
-///
-/// @param work_ms  per item, finite.
-std::vector<std::uint32_t> order_by_halves(std::span<const double> work_ms);
-
 }  // namespace dynapipe

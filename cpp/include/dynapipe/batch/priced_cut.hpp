@@ -14,8 +14,7 @@
 namespace dynapipe {
 
 /// Prices of memory that are tried, see PricedCutter.
-inline constexpr std::array kMemoryPrices = {0.0, 0.15, 0.3, 0.45, 0.6,  0.8,
-                                             1.0, 1.5,  3.0, 6.0,  12.0, 24.0};
+inline constexpr std::array kMemoryPrices = {0.0, 0.25, 0.5, 0.8, 1.5, 4.0, 16.0};
 
 /// Largest number of samples in an end, a window that should pass through the pipeline quickly.
 inline constexpr std::size_t kMaxEndSize = 24;
