@@ -9,13 +9,12 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file
+from tests.examples.checkpoint_weights import write_weights
 from tests.oracles.in_float64 import in_float64
 from torch import Tensor, nn
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
-from dynapipe_hpc.training.checkpoint.folder import Description
-from dynapipe_hpc.training.checkpoint.parts import StatePart, write_parts
-from dynapipe_hpc.training.huggingface.import_export import NOTHING_DONE, export_model
+from dynapipe_hpc.training.huggingface.import_export import export_model
 from dynapipe_hpc.training.small_files import write_token_ids
 
 peft = pytest.importorskip("peft", reason="needs peft: pip install '.[reference]'")
@@ -25,17 +24,10 @@ THEIR_TYPES = {"gpt": "gpt2", "llama": "llama", "t5": "t5"}
 
 def exported(shape: ModelShape, tensors: Mapping[str, Tensor], folder: Path) -> Path:
     """A folder for `transformers`, or for `peft` if the model has adapters, in float64."""
-    ours = folder / "ours"
-    ours.mkdir(parents=True)
-    parts = [
-        StatePart(f"weight/{name}", tensor.shape, torch.Size([0] * tensor.ndim), tensor.detach())
-        for name, tensor in tensors.items()
-        if ("lora" in name) == (shape.lora is not None)
-    ]
-    facts = {f"model.{key}": value for key, value in shape.model_dump(mode="json").items()}
-    Description(4, NOTHING_DONE, facts, (write_parts(ours, 0, parts),)).write(ours)
-    write_token_ids(ours, shape, 0, [0])
-    export_model(ours, folder / "theirs", "float64")
+    is_written = {name for name in tensors if ("lora" in name) == (shape.lora is not None)}
+    write_weights(folder / "ours", shape, {name: tensors[name] for name in is_written})
+    write_token_ids(folder / "ours", shape, 0, [0])
+    export_model(folder / "ours", folder / "theirs", "float64")
     return folder / "theirs"
 
 
