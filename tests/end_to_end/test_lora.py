@@ -13,7 +13,6 @@ import torch
 from tests.examples.any_decoders import (
     DECODERS,
     origin_of,
-    plain_losses,
     random_decoder,
     saved_decoder,
 )
@@ -32,10 +31,10 @@ from tests.examples.training_case import (
     random_samples,
     random_split,
 )
-from tests.oracles.in_float64 import in_float64
+from tests.oracles.in_float64 import in_float64, their_losses
 from tests.oracles.transformers_models import (
+    THEIR_TYPES,
     in_their_names,
-    their_losses,
     their_model,
     trained,
 )
@@ -122,7 +121,7 @@ def expected_steps(name: str) -> Outcome:
     optimizer = torch.optim.AdamW(
         parameters.values(), betas=CONFIG.betas, eps=1e-8, weight_decay=CONFIG.weight_decay
     )
-    losses = partial(their_losses, model, shape, start=START_ID)
+    losses = partial(their_losses, THEIR_TYPES[shape.family], model, start=START_ID)
     for samples, warmed in zip(
         BATCHES, (0.5, 1.0, 0.1 + 0.9 * (1 + math.cos(math.pi / 6)) / 2), strict=True
     ):
@@ -203,9 +202,7 @@ def of_peft(peft: Any, name: str, shape: TransformersShape, weights: dict[str, T
     for key, parameter in theirs.items():
         parameter.data.copy_(weights[key])
 
-    def losses(inputs: list[int], targets: list[int]) -> Tensor:
-        return plain_losses(DECODERS[name].module, model, [*inputs, *targets])[len(inputs) :]
-
+    losses = partial(their_losses, DECODERS[name].module, model, start=START_ID)
     loss = loss_and_gradients(losses, BATCHES[0])
     return Outcome([loss], [], {key: p.grad for key, p in theirs.items()})
 

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 import torch
 from tests.examples.training_case import RandomTokens, run_stage
+from tests.oracles.in_float64 import their_losses
 from tests.oracles.plain_dropout import factors
 from tests.oracles.transformers_models import (
+    THEIR_TYPES,
     in_their_names,
-    their_losses,
     their_model,
     trained,
 )
@@ -101,7 +102,8 @@ def test_losses_and_gradients_are_those_of_transformers(shape: ModelShape, tmp_p
     model = their_model(shape, dict(ours.named_parameters()), tmp_path / "weights")
     left = with_our_masks(model.train(), shape)
     inputs, targets = (side.tolist() for side in RandomTokens()(SAMPLE)[:2])
-    expected = their_losses(model, shape, inputs, targets, START).sum()
+    module = THEIR_TYPES[shape.family]
+    expected = their_losses(module, model, inputs, targets, START).sum()
     torch.autograd.backward(expected)
     assert not any(left)
 

@@ -1,12 +1,11 @@
 """Models of `transformers` with our weights, and adapters of `peft` beside them, by export."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import transformers
 from safetensors.torch import load_file
 from tests.examples.checkpoint_weights import write_weights
@@ -60,19 +59,3 @@ def trained(model: nn.Module) -> dict[str, nn.Parameter]:
     """Weights that are trained, by the names that files have."""
     named = model.named_parameters()
     return {n.replace(".default.", "."): p for n, p in named if p.requires_grad}
-
-
-def their_losses(
-    model: Any, shape: ModelShape, inputs: Sequence[int], targets: Sequence[int], start: int
-) -> Tensor:
-    """Cross entropies of the targets of a sample."""
-    with in_float64(THEIR_TYPES[shape.family]):
-        if shape.family == "t5":
-            sides = [list(inputs) or [start]], [[start, *targets[:-1]]]
-            ids, decoded = map(torch.tensor, sides)
-            logits = model(input_ids=ids, decoder_input_ids=decoded).logits[0]
-        else:
-            ids = torch.tensor([[start, *inputs, *targets][:-1]])
-            logits = model(input_ids=ids).logits[0, len(inputs) :]
-    labels = torch.tensor(list(targets))
-    return nn.functional.cross_entropy(logits, labels, reduction="none")
