@@ -53,7 +53,7 @@ def test_a_chain_of_files_has_an_end(worker: Worker, folder: Path) -> None:
 VALUES: dict[str, str] = {
     "data.max_tokens=true": "max_tokens = true: Input should not be true or false",
     "data.max_tokens=72": "model.max_tokens",
-    "data.tokens_per_batch=8": "exceeds tokens_per_batch",
+    "data.tokens_per_batch=8": r"exceeds tokens_per_batch \(8\).*lower max_tokens or raise",
     "data.dataset=none.h5": "not a dataset: No such file",
     'data.dataset="a\\u0000b"': "not a dataset: embedded null byte",
     "model.family=bert": "'gpt'",

@@ -87,14 +87,6 @@ def test_drawn_lengths_are_refused_where_tokens_are_needed() -> None:
         Experiment(of_drawn_lengths(long_samples="refuse")).sampler.iteration(0)
 
 
-def test_a_sample_longer_than_a_batch_is_refused() -> None:
-    with pytest.raises(
-        ValidationError,
-        match=r"max_tokens \(2048\) exceeds tokens_per_batch \(1024\).*lower max_tokens or raise",
-    ):
-        DataConfig(dataset="x.h5", max_tokens=2048, tokens_per_batch=1024)
-
-
 def mixture(*mixed: Mapping[str, object], **settings: object) -> DataConfig:
     tables = {"mixture": mixed, "max_tokens": 8, "tokens_per_batch": 8, **settings}
     return DataConfig.model_validate(tables)

@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import product
 from typing import NamedTuple
 
 import pytest
@@ -31,6 +33,7 @@ from tests.examples.training_case import (
     TIED_SHAPE,
     UNEVEN_SHAPE,
     UNEVEN_T5_SHAPE,
+    Outcome,
     Rank,
     name_of,
     over_replicas,
@@ -44,6 +47,7 @@ from tests.examples.training_case import (
 from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import DenseRows, Layout, MicroBatch, PackedRow
+from dynapipe_hpc.models import head
 from dynapipe_hpc.models.batch import Batch
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.schedule.config import RuleName
@@ -201,7 +205,10 @@ def random_padding(loader: TokenLoader) -> Callable[[MicroBatch], Batch]:
     def load(microbatch: MicroBatch) -> Batch:
         read: Batch = loader(microbatch)
         for row, (sample_id,) in enumerate(microbatch.rows):
-            end = SAMPLES[sample_id].tokens
+            sample, end = SAMPLES[sample_id], SAMPLES[sample_id].tokens
+            if read.source and read.source.tokens is not None:
+                end = sample.target_tokens
+                read.source.tokens[row, max(sample.input_tokens, 1) :].random_(0, 31)
             if read.tokens is not None and read.labels is not None:
                 read.tokens[row, end:].random_(0, 31)
                 read.labels.ids[row, end:].random_(0, 31)
@@ -213,12 +220,13 @@ def random_padding(loader: TokenLoader) -> Callable[[MicroBatch], Batch]:
 SAMPLES = {sample.sample_id: sample for sample in random_samples(9)}
 
 
+@pytest.mark.parametrize("shape", [SHAPE, T5_SHAPE], ids=name_of)
 @pytest.mark.parametrize("mode", MODES)
-def test_what_padding_holds_does_not_change_a_bit(mode: str) -> None:
+def test_what_padding_holds_does_not_change_a_bit(mode: str, shape: ModelShape) -> None:
     samples = list(SAMPLES.values())
-    microbatches = random_split(samples, 5, 9, MODES[mode])
-    plain = gradients(WHOLE, "1f1b", samples, microbatches)
-    noisy = gradients(WHOLE, "1f1b", samples, microbatches, loading=random_padding)
+    microbatches = random_split(samples, 5, 9, MODES[mode], shape)
+    plain = gradients(WHOLE, "1f1b", samples, microbatches, shape=shape)
+    noisy = gradients(WHOLE, "1f1b", samples, microbatches, shape=shape, loading=random_padding)
     assert noisy.losses == plain.losses
     for name, gradient in plain.tensors.items():
         assert torch.equal(noisy.tensors[name], gradient), name
@@ -361,3 +369,73 @@ def test_an_overflow_on_one_rank_skips_the_step_on_all(cluster: Cluster) -> None
     recovered = train(cluster, iterations, Rank.weights, loading=overflowing, dtype=dtype)
     assert math.isfinite(recovered.norms[1])
     assert any(not torch.equal(recovered.tensors[n], w) for n, w in start.tensors.items())
+
+
+UP_TO_8_RANKS = [
+    sizes for sizes in product((1, 2, 3, 4), (1, 2), (1, 2, 4)) if math.prod(sizes) <= 8
+]
+SHAPES = (
+    *(SHAPE, LLAMA_SHAPE, T5_SHAPE),
+    *(dropping(each) for each in (TIED_SHAPE, GATED_T5_SHAPE)),
+    # With less in its norms, rounding in one step would be 1e-11 of the gradients of the next.
+    LLAMA_SHAPE.model_copy(update={"lora": Lora(rank=3), "norm_epsilon": 1e-3}),
+)
+PACKED_WAYS = [("adaptive", 1), ("zb_h1", 0), ("weights last", 1)]
+PADDED_WAYS = product(("1f1b", "cyclic", "adaptive", "zb_h1", "weights last"), (0, 1))
+every_cluster = each_of(clusters(*UP_TO_8_RANKS) + spread(clusters(*UP_TO_8_RANKS)))
+every_shape = pytest.mark.parametrize("shape", SHAPES, ids=name_of)
+
+
+@cache
+def unsplit(shape: ModelShape) -> Outcome:
+    """With all logits at once."""
+    return unsplit_training(BATCHES, shape)
+
+
+@pytest.mark.exactness
+@every_shape
+@every_cluster
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("layouts", "schedule", "zero_stage"),
+    [
+        *((layouts, *way) for layouts, way in product(LAYOUTS.values(), PACKED_WAYS)),
+        *((PADDED, *way) for way in PADDED_WAYS),
+    ],
+)
+def test_every_way_gives_the_unsplit_losses_and_weights(
+    shape: ModelShape,
+    layouts: Sequence[Layout],
+    cluster: Cluster,
+    mode: str,
+    schedule: str,
+    zero_stage: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    expected = unsplit(shape)
+    monkeypatch.setattr(head, "LOGITS_AT_ONCE", 100)  # several chunks of ids
+    shared = cluster.model_copy(update={"zero_stage": zero_stage})
+    found = three_steps(shared, schedule, BATCHES, MODES[mode], shape=shape, layouts=layouts)
+    assert_equal(found, expected)
+
+
+@pytest.mark.exactness
+@pytest.mark.parametrize("shape", [s for s in SHAPES if s.cache_width], ids=name_of)
+@every_cluster
+@pytest.mark.parametrize(
+    ("cuts", "mode", "beside", "splits"),
+    [
+        ("one token", "none", False, True),
+        ("unequal", "mixed", True, False),
+        ("many", "full", True, True),
+        ("many", "selective", False, False),
+    ],
+)
+def test_every_way_to_slice_gives_the_unsplit_losses_and_weights(
+    shape: ModelShape, cluster: Cluster, cuts: str, mode: str, beside: bool, splits: bool
+) -> None:
+    shared = cluster.model_copy(update={"zero_stage": int(splits)})
+    found = sliced_steps(
+        shared, BATCHES, CUTS[cuts], MODES[mode], shape, beside=beside, splits=splits
+    )
+    assert_equal(found, unsplit(shape))

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal, NamedTuple
 
 import pytest
@@ -12,7 +13,6 @@ import torch
 from tests.examples.any_decoders import (
     DECODERS,
     origin_of,
-    plain_losses,
     random_decoder,
     saved_decoder,
 )
@@ -31,8 +31,13 @@ from tests.examples.training_case import (
     random_samples,
     random_split,
 )
-from tests.oracles.in_float64 import in_float64
-from tests.oracles.peft_models import PeftModel
+from tests.oracles.in_float64 import in_float64, their_losses
+from tests.oracles.transformers_models import (
+    THEIR_TYPES,
+    in_their_names,
+    their_model,
+    trained,
+)
 from torch import Tensor
 
 from dynapipe_hpc.architecture.lora import Lora
@@ -92,12 +97,6 @@ class Way(NamedTuple):
         return LAYOUTS.get(self.layouts, (Layout.PADDED,))
 
 
-def peft_model(name: str) -> PeftModel:
-    alone = Cluster(device_memory_bytes=1)
-    rank = make_rank(alone, 0, SingleRankCollectives(), shape=SHAPES[name])
-    return PeftModel(SHAPES[name], rank.module.state_dict())
-
-
 def loss_and_gradients(
     losses: Callable[[list[int], list[int]], Tensor], samples: list[Sample]
 ) -> float:
@@ -113,23 +112,28 @@ def loss_and_gradients(
 
 @cache
 def expected_steps(name: str) -> Outcome:
-    """The adapters after a step of AdamW on each batch."""
-    model, outcome = peft_model(name), Outcome([], [], {})
-    parameters = [p for p in model.model.parameters() if p.requires_grad]
+    """The adapters, by their names in `peft`, after a step of AdamW on each batch."""
+    shape, outcome = SHAPES[name], Outcome([], [], {})
+    rank = make_rank(Cluster(device_memory_bytes=1), 0, SingleRankCollectives(), shape=shape)
+    with TemporaryDirectory() as folder:
+        model = their_model(shape, rank.module.state_dict(), Path(folder))
+    parameters = trained(model)
     optimizer = torch.optim.AdamW(
-        parameters, betas=CONFIG.betas, eps=1e-8, weight_decay=CONFIG.weight_decay
+        parameters.values(), betas=CONFIG.betas, eps=1e-8, weight_decay=CONFIG.weight_decay
     )
+    losses = partial(their_losses, THEIR_TYPES[shape.family], model, start=START_ID)
     for samples, warmed in zip(
         BATCHES, (0.5, 1.0, 0.1 + 0.9 * (1 + math.cos(math.pi / 6)) / 2), strict=True
     ):
         optimizer.param_groups[0]["lr"] = warmed * CONFIG.learning_rate
         optimizer.zero_grad()
-        outcome.losses.append(loss_and_gradients(partial(model.losses, start=START_ID), samples))
-        norm = torch.cat([p.grad.flatten() for p in parameters]).norm().item()
-        torch._foreach_mul_([p.grad for p in parameters], min(1.0, CONFIG.clip_norm / norm))
+        outcome.losses.append(loss_and_gradients(losses, samples))
+        gradients = [p.grad for p in parameters.values() if p.grad is not None]
+        norm = torch.cat([gradient.flatten() for gradient in gradients]).norm().item()
+        torch._foreach_mul_(gradients, min(1.0, CONFIG.clip_norm / norm))
         outcome.norms.append(norm)
         optimizer.step()
-    outcome.tensors = model.adapters()
+    outcome.tensors = {key: p.detach() for key, p in parameters.items()}
     return outcome
 
 
@@ -147,12 +151,12 @@ def expected_steps(name: str) -> Outcome:
         ),
     ],
 )
-def test_three_steps_are_those_of_peft(name: str, way: Way) -> None:
+def test_three_steps_are_those_of_peft(name: str, way: Way, tmp_path: Path) -> None:
     modes = MODES[way.mode]
     found = three_steps(
         way.cluster, way.schedule, BATCHES, modes, shape=SHAPES[name], layouts=way.of_layouts
     )
-    found.tensors = {k: w for k, w in found.tensors.items() if "lora" in k}
+    found.tensors = in_their_names(SHAPES[name], found.tensors, tmp_path)
     assert_equal(found, expected_steps(name))
 
 
@@ -198,9 +202,7 @@ def of_peft(peft: Any, name: str, shape: TransformersShape, weights: dict[str, T
     for key, parameter in theirs.items():
         parameter.data.copy_(weights[key])
 
-    def losses(inputs: list[int], targets: list[int]) -> Tensor:
-        return plain_losses(DECODERS[name].module, model, [*inputs, *targets])[len(inputs) :]
-
+    losses = partial(their_losses, DECODERS[name].module, model, start=START_ID)
     loss = loss_and_gradients(losses, BATCHES[0])
     return Outcome([loss], [], {key: p.grad for key, p in theirs.items()})
 

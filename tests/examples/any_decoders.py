@@ -10,7 +10,7 @@ import torch
 import transformers
 from tests.examples.foreign_models import N_IDS
 from tests.examples.training_case import START_ID, RandomTokens, run_stage
-from tests.oracles.in_float64 import in_float64
+from tests.oracles.in_float64 import their_losses
 from torch import Tensor, nn
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
@@ -152,10 +152,7 @@ def origin_of(folder: Path) -> tuple[Origin, TransformersShape]:
 
 def plain_losses(module: str, model: Any, labels: list[int]) -> Tensor:
     """Losses of the tokens of a row that a model, of this module of theirs, reads alone."""
-    with in_float64(module):
-        tokens = torch.tensor([[START_ID, *labels[:-1]]])
-        logits = model(input_ids=tokens, use_cache=False).logits[0]
-    return nn.functional.cross_entropy(logits, torch.tensor(labels), reduction="none")
+    return their_losses(module, model, [], labels, START_ID)
 
 
 def plain_loss(module: str, model: Any) -> float:
@@ -163,8 +160,8 @@ def plain_loss(module: str, model: Any) -> float:
     loss = torch.zeros((), dtype=torch.float64)
     for sample in SAMPLES:
         inputs, targets, *_ = TOKENS.read(sample)
-        losses = plain_losses(module, model, [*inputs.tolist(), *targets.tolist()])
-        loss = loss + WEIGHTS[sample.sample_id] * losses[len(inputs) :].sum()
+        losses = their_losses(module, model, inputs.tolist(), targets.tolist(), START_ID)
+        loss = loss + WEIGHTS[sample.sample_id] * losses.sum()
     torch.autograd.backward(loss)
     return loss.item()
 

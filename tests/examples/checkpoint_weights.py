@@ -4,9 +4,23 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.training.checkpoint.folder import Description
 from dynapipe_hpc.training.checkpoint.part_files import check_parts, read_tensors
-from dynapipe_hpc.training.checkpoint.parts import CheckpointReader
+from dynapipe_hpc.training.checkpoint.parts import CheckpointReader, StatePart, write_parts
+from dynapipe_hpc.training.huggingface.import_export import NOTHING_DONE
+
+
+def write_weights(checkpoint: Path, shape: ModelShape, tensors: Mapping[str, Tensor]) -> None:
+    """Writes a checkpoint of a model that holds these weights, each in one part."""
+    parts = [
+        StatePart(f"weight/{name}", tensor.shape, torch.Size([0] * tensor.ndim), tensor.detach())
+        for name, tensor in tensors.items()
+    ]
+    facts = {f"model.{key}": value for key, value in shape.model_dump(mode="json").items()}
+    checkpoint.mkdir(parents=True)
+    checksum = write_parts(checkpoint, 0, parts)
+    Description(4, NOTHING_DONE, facts, (checksum,)).write(checkpoint)
 
 
 def load_weights(checkpoint: Path) -> dict[str, Tensor]:

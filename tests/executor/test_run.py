@@ -103,19 +103,6 @@ def alone() -> LocalTransport[Array]:
     return LocalNetwork(LocalWorld(1), np.zeros).transport(0)
 
 
-@pytest.mark.parametrize("n_stages", [1, 2, 4])
-@pytest.mark.parametrize("schedule", ["1f1b", "cyclic"])
-def test_a_pipeline_of_factors_gives_their_product(n_stages: int, schedule: str) -> None:
-    plans, stages = plans_of(n_stages, schedule), stages_of(n_stages)
-    world = LocalWorld(n_stages)
-    network = LocalNetwork(world, np.zeros)
-    traces = world.run(lambda r: launch_plan(plans[r], stages[r], network.transport(r)).finish())
-    product, total = float(np.prod(FACTORS[:n_stages])), 11.0 * (1 + 2 + 3 + 4 + 5)
-    assert sum(trace.loss for trace in traces) == product * total
-    for stage in stages:
-        assert stage.factor_gradient == product / stage.factor * total
-
-
 def test_instructions_run_from_top_to_bottom() -> None:
     (stage,) = stages_of(1)
     launch_plan(plans_of(1)[0], stage, alone()).finish()

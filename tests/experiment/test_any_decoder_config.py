@@ -118,8 +118,9 @@ def test_costs_are_estimated_before_anything_is_measured(
     told = capsys.readouterr().out
     assert "with the longest sample, " in told
     assert main(["plan", str(path)]) == 0
-    assert main(["tune", str(path), "--batches", "1"]) == 0
-    short = ["--set", "training.iterations=2"]
+    quick = ["--set", "planner.search.effort=0"]
+    assert main(["tune", str(path), "--batches", "1", *quick]) == 0
+    short = [*quick, "--set", "training.iterations=2"]
     assert main(["simulate", str(path), "-o", str(tmp_path / "simulated"), *short]) == 0
 
 

@@ -178,7 +178,9 @@ def test_lengths_are_planned_on_the_command_line_without_extras(folder: Path) ->
 def test_lengths_that_are_drawn_are_studied_without_extras(verb: str, tmp_path: Path) -> None:
     config = ROOT / "configs" / "studies" / "packing.toml"
     # Small enough for a test; what is loaded is the same.
-    sizes = ("model.n_layers=4", "data.tokens_per_batch=2048", "data.max_tokens=256")
+    cluster = ("cluster.n_stages=2", "cluster.n_replicas=1", "cluster.n_shards=1")
+    tokens = ("data.tokens_per_batch=2048", "data.max_tokens=256")
+    sizes = ("model.n_layers=4", *tokens, *cluster)
     values = ("training.iterations=1", "planner.search.effort=0", *sizes)
     smaller = [word for value in values for word in ("--set", value)]
     others = {

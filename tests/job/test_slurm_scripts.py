@@ -166,7 +166,25 @@ def test_only_this_package_is_staged(staged: Path) -> None:
     assert "expected dynapipe-hpc, got python" in done.stderr
 
 
-@pytest.mark.parametrize("script", sorted(SCRIPTS.glob("*.sh")), ids=lambda path: path.name)
-def test_scripts_are_valid(script: Path) -> None:
+@pytest.mark.parametrize("script", sorted(SCRIPTS.glob("*.s*")), ids=lambda path: path.name)
+def test_scripts_are_valid_and_those_of_jobs_short(script: Path) -> None:
     read = subprocess.run(["bash", "-n", script], capture_output=True, text=True, check=False)
     assert (read.returncode, read.stderr) == (0, "")
+    lines = script.read_text().splitlines()
+    if script.suffix == ".sbatch":
+        assert len(lines) <= 25
+        assert sum(line.startswith("exec ") for line in lines) == 1
+
+
+@pytest.mark.parametrize(("given", "passed"), [({"SLURM_CPUS_PER_TASK": "8"}, "8"), ({}, "")])
+def test_a_grid_search_passes_on_all_that_it_is_given(
+    tmp_path: Path, given: dict[str, str], passed: str
+) -> None:
+    """Cores per task too, but none of its own: they may have been given per GPU."""
+    (tmp_path / "v.txt").write_text("a.toml\nb.toml --set training.seed=1\n")
+    program(tmp_path / "launch", '#!/bin/sh\necho "$SRUN_CPUS_PER_TASK:" "$@"\n')
+    words = ("v.txt", "runs/x", "--set", "data.dataset=my data.h5")
+    task = {"LAUNCHER": "launch", "SLURM_ARRAY_TASK_ID": "2", **given}
+    done = run(tmp_path, SCRIPTS / "grid_search.sbatch", *words, **task)
+    told = f"{passed}: dynapipe-hpc run b.toml --set training.seed=1 -o runs/x/2 --set data."
+    assert done.stdout == f"{told}dataset=my data.h5\n"

@@ -168,16 +168,6 @@ def test_attention_and_its_gradients_are_those_of_a_written_out_mask(
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-13)
 
 
-def test_positions_of_a_rejected_answer_go_on_from_its_prompt() -> None:
-    row = packed_pairs(PAIRS[:2])
-    positions = batch_of(row).positions
-    assert positions is not None
-    prompt, chosen, rejected = range(5), range(5, 8), range(5, 12)
-    expected = [*prompt, *chosen, *rejected, 0, 0, *range(7)]
-    assert positions.tolist() == expected
-    assert row.row_tokens == len(expected)
-
-
 TOKENS = [int(i) for i in torch.randint(30, (20,), generator=torch.manual_seed(3))]
 
 
@@ -226,25 +216,6 @@ def rows_of(kind: str, lengths: Pairs) -> tuple[list[int], list[int]]:
 def random_heads(tokens: int, seed: int, size: int = 5) -> Tensor:
     stream = torch.manual_seed(seed)
     return torch.randn(1, T5_SHAPE.n_heads, tokens, size, dtype=torch.float64, generator=stream)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_documents_see_all_of_their_own_and_nothing_else(kind: str) -> None:
-    lengths = [(5, 2), (1, 18), (18, 1), (3, 3)]
-    own, sources = rows_of(kind, lengths)
-    query, key, value = (random_heads(sum(n), i) for i, n in enumerate((own, sources, sources)))
-    batch = packed(lengths)
-    found = masks_of(kind, batch).attend(query, key, value)
-    biases = RelativeBias(T5_SHAPE, ONE_SHARD, causal=kind == "targets").double()
-    torch.nn.init.normal_(biases.weight, generator=torch.manual_seed(9))
-    start = source = 0
-    for n, m in zip(own, sources, strict=True):
-        scores = query[0, :, start : start + n] @ key[0, :, source : source + m].mT
-        scores = scores if kind == "across" else scores + biases(n)[0]
-        wanted = scores.softmax(-1) @ value[0, :, source : source + m]
-        of_own = found[0, :, start : start + n]
-        torch.testing.assert_close(of_own, wanted, rtol=1e-12, atol=1e-14)
-        start, source = start + n, source + m
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "plain"])

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 import torch
 from tests.examples.any_decoders import run, stages_of
-from tests.examples.training_case import START_ID, RandomTokens, packed_pairs, padded, run_stage
+from tests.examples.training_case import START_ID, RandomTokens, packed_pairs, padded
 from tests.oracles.plain_models import bucket, t5_losses
 
 from dynapipe_hpc.architecture.t5 import T5Shape
-from dynapipe_hpc.data.microbatch import DenseRows, MicroBatch, PaddedRows, Recompute
+from dynapipe_hpc.data.microbatch import DenseRows, MicroBatch, PaddedRows
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.models.batch import Batch, IterationTokens
+from dynapipe_hpc.models.batch import IterationTokens
 from dynapipe_hpc.models.t5 import T5Stage, buckets
 
 SHAPE = T5Shape(
@@ -55,36 +55,6 @@ def test_the_loss_is_that_of_the_model_written_out(shape: T5Shape, n_stages: int
     microbatches += [packed_pairs(SAMPLES, *fills) for fills in FILLS]
     for microbatch in microbatches:
         assert loss_of(pipeline, microbatch) == pytest.approx(expected, rel=1e-12)
-
-
-@pytest.mark.parametrize("mode", Recompute, ids=lambda mode: mode.text)
-def test_what_padding_holds_does_not_change_a_bit(mode: Recompute) -> None:
-    outcomes = []
-    for seed in (None, 1, 2):
-        (whole,) = stages(1)
-        batch = whole.collate(padded(SAMPLES, SHAPE), TOKENS)
-        if seed is not None:
-            fill_padding(batch, seed)
-        loss = run_stage(whole, None, batch, mode)
-        torch.autograd.backward(loss)
-        outcomes.append([loss.detach(), *(p.grad for p in whole.parameters())])
-    for other in outcomes[1:]:
-        for plain, noisy in zip(outcomes[0], other, strict=True):
-            assert plain is not None
-            assert noisy is not None
-            assert torch.equal(plain, noisy)
-
-
-def fill_padding(batch: Batch, seed: int) -> None:
-    stream = torch.manual_seed(seed)
-    assert batch.source is not None
-    assert batch.source.tokens is not None
-    assert batch.tokens is not None
-    assert batch.labels is not None
-    for row, sample in enumerate(SAMPLES):
-        batch.source.tokens[row, max(sample.input_tokens, 1) :].random_(0, 31, generator=stream)
-        batch.tokens[row, sample.target_tokens :].random_(0, 31, generator=stream)
-        batch.labels.ids[row, sample.target_tokens :].random_(0, 31, generator=stream)
 
 
 def test_rows_of_several_samples_attend_over_all_of_them() -> None:

@@ -11,7 +11,7 @@ import torch
 from mpi4py import MPI
 from tests.examples.kept_communicators import KINDS, check_nothing_is_kept
 from tests.examples.transports import check_collectives
-from torch import Tensor, nn
+from torch import Tensor
 from torch._C._distributed_c10d import ProcessGroupGloo
 
 from dynapipe_hpc.executor.transport import mpi
@@ -29,9 +29,6 @@ from dynapipe_hpc.experiment.rank.channels import neighbours, open_torch_channel
 from dynapipe_hpc.job.job import Ending, Job
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import Payload
-from dynapipe_hpc.training.collectives import Collectives
-from dynapipe_hpc.training.config import TrainingConfig
-from dynapipe_hpc.training.optimizer import Optimizer
 
 pytestmark = pytest.mark.mpi
 
@@ -80,34 +77,6 @@ def test_processes_keep_the_contract(
 def test_process_groups_keep_the_contract(cluster: Cluster) -> None:
     with gloo_groups(cluster) as groups:
         check_collectives(TorchCollectives(groups), cluster, RANK)
-
-
-def trained(collectives: Collectives) -> Tensor:
-    """Weights after three steps on gradients of two passes each."""
-    torch.manual_seed(1)
-    module = nn.Sequential(*(nn.Linear(8, 8) for _ in range(4)))
-    config = TrainingConfig(iterations=3, learning_rate=0.1, warmup_iterations=1)
-    optimizer = Optimizer(module, config, collectives)
-    for step in range(3):
-        for number in range(2):
-            inputs = torch.full((3, 8), 1.0 + step + number + RANK)
-            if number == 1:
-                optimizer.expect_last_backward(module.parameters())
-            module(inputs).square().sum().backward()
-        optimizer.reduce_gradients()
-        optimizer.step()
-    return optimizer.parameters.weights
-
-
-@pytest.mark.skipif(SIZE == 1, reason="needs two ranks to add anything up")
-def test_sums_beside_the_backward_pass_train_as_those_behind_it() -> None:
-    cluster = Cluster(n_replicas=SIZE, device_memory_bytes=1)
-    behind = trained(MpiCollectives(WORLD, cluster))
-    with gloo_groups(cluster) as groups:
-        beside = trained(TorchCollectives(groups))
-    if SIZE == 2:  # of more, they may be added up in another order
-        assert torch.equal(beside, behind)
-    torch.testing.assert_close(beside, behind)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])

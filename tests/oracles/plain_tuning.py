@@ -9,14 +9,14 @@ import torch
 import transformers
 from tests.jobs.command_line import columns
 from tests.jobs.tuning_files import N_IDS, N_STEPS
-from tests.oracles.in_float64 import in_float64
-from tests.oracles.plain_run import PlainRun, Sample
+from tests.oracles.in_float64 import in_float64, their_losses
+from tests.oracles.plain_run import PlainRun
 from torch import Tensor
 
 from dynapipe_hpc.cli.main import main
 
 
-def plain_losses(model: Any, run: PlainRun) -> Iterator[float]:
+def plain_losses(module: str, model: Any, run: PlainRun) -> Iterator[float]:
     """Losses of training with the optimizer of torch, one sample after the other."""
     decaying: list[Tensor] = []
     rest: list[Tensor] = []
@@ -27,25 +27,13 @@ def plain_losses(model: Any, run: PlainRun) -> Iterator[float]:
     for run.n_done in range(N_STEPS):
         batch = run.batch()
         n_targets = sum(len(sample.targets) for sample in batch)
-        losses = [sample_loss(model, run.start_id, each) for each in batch]
-        loss = torch.stack(losses).sum() / n_targets
+        samples = ((each.inputs, each.targets) for each in batch)
+        losses = [their_losses(module, model, *sides, run.start_id) for sides in samples]
+        loss = torch.cat(losses).sum() / n_targets
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         yield loss.item()
-
-
-def sample_loss(model: Any, start: int, sample: Sample) -> Tensor:
-    """The sum of the losses of all targets of a sample."""
-    if model.config.is_encoder_decoder:
-        decoded = [start, *sample.targets[:-1]]
-        sides = torch.tensor([sample.inputs]), torch.tensor([decoded])
-        logits = model(input_ids=sides[0], decoder_input_ids=sides[1]).logits[0]
-    else:
-        whole = [start, *sample.inputs, *sample.targets]
-        logits = model(input_ids=torch.tensor([whole[:-1]])).logits[0, len(sample.inputs) :]
-    labels = torch.tensor(sample.targets)
-    return torch.nn.functional.cross_entropy(logits, labels, reduction="sum")
 
 
 PROMPT = [5, 17, 3, 29]
@@ -54,7 +42,8 @@ PROMPT = [5, 17, 3, 29]
 def check_tuned_model(model: Any, module: str, folder: Path, exported_to: Path) -> None:
     """Tunes a model of this module of `transformers`, and compares it with the run in a folder."""
     with in_float64(module):
-        expected = list(plain_losses(model, PlainRun(folder / "run", folder / "corpus.h5")))
+        run = PlainRun(folder / "run", folder / "corpus.h5")
+        expected = list(plain_losses(module, model, run))
     (found,) = columns(folder / "run", "loss")
     assert found == pytest.approx(expected, rel=1e-9)
     assert main(["export", str(folder / "run"), "-o", str(exported_to)]) == 0

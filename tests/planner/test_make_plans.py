@@ -162,10 +162,9 @@ def planner_of_layouts(
     *,
     effort: int = 6_250,
     split: bool = False,
-    multiple: int = 8,
 ) -> Planner:
     rules = schedule_rules(ScheduleConfig(split_backward=split))
-    batch = DynamicConfig(layouts=layouts, token_multiple=multiple)
+    batch = DynamicConfig(layouts=layouts)
     search = SearchConfig(effort=effort)
     chooser = dynamic_chooser(batch, search, rules, cost=cost, cluster=cluster)
     return Planner(chooser, cost, cluster, 8, rows_only(cluster), split_backward=split)
@@ -173,23 +172,6 @@ def planner_of_layouts(
 
 def cluster_of(n_replicas: int = 1, n_bytes: int = 10**6) -> Cluster:
     return Cluster(n_replicas=n_replicas, n_stages=2, device_memory_bytes=n_bytes)
-
-
-@pytest.mark.parametrize("layouts", [("padded",), ("packed",), BOTH])
-@pytest.mark.parametrize("effort", [0, 6_250])
-@pytest.mark.parametrize("multiple", [8, 48])
-def test_rows_are_as_long_as_a_multiple_and_predicted_as_long_as_they_are(
-    layouts: tuple[LayoutName, ...], effort: int, multiple: int
-) -> None:
-    planner = planner_of_layouts(layouts, cluster_of(), effort=effort, multiple=multiple)
-    (pipeline,) = planner.choose(LENGTHS).pipelines
-    costs = microbatch_costs(pipeline.microbatches, COST)
-    np.testing.assert_allclose(pipeline.costs.table, costs.table, rtol=1e-12)
-    tokens_of = {sample.sample_id: sample.tokens for sample in LENGTHS}
-    for m in pipeline.microbatches:
-        tokens = [tokens_of[i] for i in m.sample_ids]
-        needed = sum(tokens) if isinstance(m, PackedRow) else max(tokens)
-        assert m.row_tokens == -(-needed // multiple) * multiple
 
 
 @pytest.mark.parametrize("layouts", [("padded",), BOTH])

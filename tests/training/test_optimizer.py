@@ -17,7 +17,6 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 from dynapipe_hpc.training.config import TrainingConfig
 from dynapipe_hpc.training.flat_parameters import ALIGNMENT, FlatParameters
-from dynapipe_hpc.training.learning_rate import learning_rate
 from dynapipe_hpc.training.optimizer import FIRST_SCALE, AdamW, DivergedError, Optimizer, Step
 from dynapipe_hpc.training.overlapped_reduce import OverlappedGradientReduce
 
@@ -34,30 +33,6 @@ CONFIG = TrainingConfig(
 def small_module(dtype: torch.dtype = torch.float64) -> nn.Linear:
     torch.manual_seed(1)
     return nn.Linear(3, 2, dtype=dtype)
-
-
-def test_steps_are_those_of_clipped_adamw() -> None:
-    module, reference = small_module(), small_module()
-    optimizer = Optimizer(module, CONFIG, SingleRankCollectives())
-    adamw = torch.optim.AdamW(
-        [{"params": [reference.weight], "weight_decay": 0.1},
-         {"params": [reference.bias], "weight_decay": 0.0}],
-        betas=(0.9, 0.95),
-    )  # fmt: skip
-    for step in range(5):
-        inputs = torch.full((1, 3), 0.4 * step, dtype=torch.float64)
-        for model in (module, reference):
-            model(inputs).square().sum().backward()
-        norm = torch.nn.utils.clip_grad_norm_(reference.parameters(), 2.0).item()
-        for group in adamw.param_groups:
-            group["lr"] = learning_rate(step, CONFIG)
-        adamw.step()
-        adamw.zero_grad()
-        done = optimizer.step().read()
-        assert done.gradient_norm == pytest.approx(norm)
-        assert done.learning_rate == learning_rate(step, CONFIG)
-    torch.testing.assert_close(module.weight, reference.weight, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(module.bias, reference.bias, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("shape", [SHAPE, T5_SHAPE], ids=lambda shape: shape.family)

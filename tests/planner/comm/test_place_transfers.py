@@ -1,7 +1,6 @@
 """Places of sends, receives and waits, as pictures and as rules."""
 
-import heapq
-from collections import deque
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -46,127 +45,41 @@ from dynapipe_hpc.plan.rank_plan import MemoryPlan, RankPlan, grid, peak_bytes
 from dynapipe_hpc.planner.cost.cost_model import StageCosts
 from dynapipe_hpc.planner.make_plans import place_transfers
 from dynapipe_hpc.planner.schedule.rules import RULES, SPLIT_RULES, name_of
-from dynapipe_hpc.planner.schedule.schedule_rule import Pass, PassKind, Schedule, ScheduleRule
+from dynapipe_hpc.planner.schedule.schedule_rule import PassKind, Schedule, ScheduleRule
 from dynapipe_hpc.planner.schedule.simulate import Timeline, simulate
 
-# Gradients that a rank sends, or activations without gradients, stay in memory until waited for,
-# which no account includes.
-_SENDS_IN_FLIGHT = 2
+ACTIVATION, GRADIENT = Payload.ACTIVATION, Payload.GRADIENT
 
 
-def place_one_by_one(
-    schedule: Schedule, timeline: Timeline, peers: Sequence[int]
-) -> list[tuple[Instruction, ...]]:
-    """The instructions of every stage of one replica, placed one pass after the other."""
-    ranks = [None, *peers, None]
-    passes = [each for row in schedule.passes for each in row]
-    only_forward = bool(passes) and all(kind is PassKind.FORWARD for kind, _ in passes)
-    stages = [
-        _Stage(*neighbours, only_forward) for neighbours in zip(ranks[:-2], ranks[2:], strict=True)
-    ]
-    for stage, (kind, i) in _by_end(schedule, timeline):
-        if kind is PassKind.FORWARD:
-            stages[stage].forward(i)
-            if stage + 1 < len(stages):
-                stages[stage + 1].receive(i, Payload.ACTIVATION, peers[stage])
-        elif kind is PassKind.BACKWARD:
-            stages[stage].backward(i, splits_backward(schedule))
-            if stage > 0:
-                stages[stage - 1].receive(i, Payload.GRADIENT, peers[stage])
-        else:
-            stages[stage].weight(i)
-    return [stage.finish() for stage in stages]
-
-
-def _by_end(schedule: Schedule, timeline: Timeline) -> Iterator[tuple[int, Pass]]:
-    """Every pass with its stage, in the order in which they end; of equals, by stage."""
+def steps_of(
+    stage: int, schedule: Schedule, timeline: Timeline, peers: Sequence[int]
+) -> Iterator[Instruction]:
+    """A stage's instructions, all slots 0, but for waits for the last tensors that leave it."""
+    before, _, behind = [None, *peers, None][stage : stage + 3]
     ends = sorted(
-        (end_ms, stage, k)
-        for stage, row in enumerate(timeline.end_ms.tolist())
+        (end_ms, of_stage, k)
+        for of_stage, row in enumerate(timeline.end_ms.tolist())
         for k, end_ms in enumerate(row)
     )
-    passes = schedule.passes
-    return ((stage, passes[stage][k]) for _, stage, k in ends)
-
-
-class _Stage:
-    """The instructions of a stage between two ranks, as far as they are written."""
-
-    def __init__(self, before: int | None, behind: int | None, only_forward: bool) -> None:
-        self._before = before
-        self._behind = behind
-        self._only_forward = only_forward
-        self._instructions: list[Instruction] = []
-        self._slots = _ReceiveSlots()
-        self._sent: deque[WaitSend] = deque()
-
-    def receive(self, i: int, payload: Payload, peer: int) -> None:
-        self._instructions.append(StartReceive(i, payload, peer, self._slots.take(i)))
-
-    def forward(self, i: int) -> None:
-        """Adds a Forward, what it waits for, and the start of its send."""
-        if self._only_forward:
-            self._keep_few_sends()
-        self._instructions.append(Load(i))
-        if self._before is not None:
-            self._instructions.append(WaitReceive(i, Payload.ACTIVATION))
-        self._instructions.append(Forward(i))
-        if self._behind is not None:
-            self._instructions.append(StartSend(i, Payload.ACTIVATION, self._behind))
-            if self._only_forward:
-                self._sent.append(WaitSend(i, Payload.ACTIVATION))
-        if self._only_forward:
-            self._slots.release(i)
-
-    def backward(self, i: int, splits: bool) -> None:
-        """Adds a Backward, what it waits for, and the start of its send."""
-        if self._behind is not None:
-            self._instructions.append(WaitReceive(i, Payload.GRADIENT))
-            self._instructions.append(WaitSend(i, Payload.ACTIVATION))
-        self._keep_few_sends()
-        self._instructions.append(BackwardInput(i) if splits else Backward(i))
-        if not splits:
-            self._slots.release(i)
-        if self._before is not None:
-            self._instructions.append(StartSend(i, Payload.GRADIENT, self._before))
-            self._sent.append(WaitSend(i, Payload.GRADIENT))
-
-    def weight(self, i: int) -> None:
-        self._instructions.append(BackwardWeight(i))
-        self._slots.release(i)
-
-    def finish(self) -> tuple[Instruction, ...]:
-        """Adds the end of the iteration; returns the whole list."""
-        self._instructions += self._sent
-        update = () if self._only_forward else (ReduceGradients(), StepOptimizer())
-        return (*self._instructions, *update)
-
-    def _keep_few_sends(self) -> None:
-        if len(self._sent) == _SENDS_IN_FLIGHT:
-            self._instructions.append(self._sent.popleft())
-
-
-class _ReceiveSlots:
-    """Hands out the lowest free slot and takes back a micro-batch's slots together."""
-
-    def __init__(self) -> None:
-        self._free: list[int] = []
-        self._n_slots = 0
-        self._held: dict[int, list[int]] = {}
-
-    def take(self, microbatch: int) -> int:
-        """A slot for one tensor of a micro-batch."""
-        if not self._free:
-            heapq.heappush(self._free, self._n_slots)
-            self._n_slots += 1
-        slot = heapq.heappop(self._free)
-        self._held.setdefault(microbatch, []).append(slot)
-        return slot
-
-    def release(self, microbatch: int) -> None:
-        """Frees the slots of a micro-batch, whose Backward is done."""
-        for slot in self._held.pop(microbatch, []):
-            heapq.heappush(self._free, slot)
+    for _, of_stage, k in ends:
+        kind, i = schedule.passes[of_stage][k]
+        match kind, of_stage - stage:
+            case PassKind.FORWARD, 0:
+                yield Load(i)
+                yield from [WaitReceive(i, ACTIVATION)] if before is not None else []
+                yield Forward(i)
+                yield from [StartSend(i, ACTIVATION, behind)] if behind is not None else []
+            case PassKind.BACKWARD, 0:
+                if behind is not None:
+                    yield from (WaitReceive(i, GRADIENT), WaitSend(i, ACTIVATION))
+                yield BackwardInput(i) if splits_backward(schedule) else Backward(i)
+                yield from [StartSend(i, GRADIENT, before)] if before is not None else []
+            case PassKind.WEIGHT, 0:
+                yield BackwardWeight(i)
+            case PassKind.FORWARD, -1:
+                yield StartReceive(i, ACTIVATION, peers[of_stage], 0)
+            case PassKind.BACKWARD, 1:
+                yield StartReceive(i, GRADIENT, peers[of_stage], 0)
 
 
 def placed(schedule: Schedule, durations_ms: Sequence[Sequence[float]]) -> list[RankPlan]:
@@ -203,12 +116,38 @@ def test_an_order_with_a_deadlock_is_refused() -> None:
 
 
 @given(st.data())
-def test_the_kernel_places_as_one_by_one(data: st.DataObject) -> None:
+def test_transfers_follow_the_ends_of_passes_and_take_few_slots_and_sends(
+    data: st.DataObject,
+) -> None:
     schedule = data.draw(drawn_schedules())
     timeline = data.draw(drawn_timelines(schedule))
     peers = [3 * stage + 5 for stage in range(len(schedule.passes))]
-    one_by_one = place_one_by_one(schedule, timeline, peers)
-    assert list(map(tuple, place_transfers(schedule, timeline, peers))) == one_by_one
+    only_forward = {kind for row in schedule.passes for kind, _ in row} == {PassKind.FORWARD}
+    last_sent = ACTIVATION if only_forward else GRADIENT
+    last_pass = BackwardWeight if splits_backward(schedule) else Backward
+    for stage, row in enumerate(place_transfers(schedule, timeline, peers)):
+        free, held, n_sent = set(range(len(row))), defaultdict[int, set[int]](set), 0
+        found: list[Instruction] = []
+        for step in row:
+            found.append(step)
+            match step:
+                case StartReceive(i, slot=slot):
+                    assert slot == min(free)
+                    free.remove(slot)
+                    held[i].add(slot)
+                    found[-1] = replace(step, slot=0)
+                case StartSend(payload=payload) if payload is last_sent:
+                    n_sent += 1
+                    assert n_sent <= 2
+                case WaitSend(payload=payload) if payload is last_sent:
+                    n_sent -= 1
+                    found.pop()
+                case Forward(i) | Backward(i) | BackwardWeight(i):
+                    if isinstance(step, Forward if only_forward else last_pass):
+                        free |= held.pop(i, set())
+        update = [] if only_forward else [ReduceGradients(), StepOptimizer()]
+        assert found == [*steps_of(stage, schedule, timeline, peers), *update]
+        assert n_sent == 0
 
 
 @pytest.mark.parametrize(

@@ -9,19 +9,18 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 from tests.examples.any_decoders import DECODERS, origin_of, saved_decoder
-from tests.examples.checkpoint_weights import different
+from tests.examples.checkpoint_weights import different, write_weights
 from tests.examples.small_models import set_in_config
 
 from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.architecture.transformers import config_of
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.models.transformers.stage import TransformersStage
-from dynapipe_hpc.training.checkpoint.folder import Description
-from dynapipe_hpc.training.checkpoint.parts import StatePart, whole_parts, write_parts
+from dynapipe_hpc.training.checkpoint.parts import StatePart, whole_parts
 from dynapipe_hpc.training.flat_parameters import FlatParameters
 from dynapipe_hpc.training.generate import logits_of
 from dynapipe_hpc.training.huggingface import read_weights
-from dynapipe_hpc.training.huggingface.import_export import NOTHING_DONE, export_model, import_model
+from dynapipe_hpc.training.huggingface.import_export import export_model, import_model
 from dynapipe_hpc.training.huggingface.origin import find_origin
 from dynapipe_hpc.training.huggingface.read_weights import load_model
 from dynapipe_hpc.training.huggingface.tensors import open_tensors
@@ -157,12 +156,9 @@ def test_experts_are_imported_and_exported_one_by_one(theirs: Path, tmp_path: Pa
 def test_experts_are_as_they_were_beside_merged_adapters(theirs: Path, tmp_path: Path) -> None:
     shape = origin_of(theirs)[1].model_copy(update={"lora": Lora(rank=2)})
     stage = TransformersStage(shape, range(4), first=True, last=True)
-    parts = [part for part in whole_parts(stage) if "lora" in part.name]  # which add 0
-    facts = {f"model.{key}": value for key, value in shape.model_dump(mode="json").items()}
-    (tmp_path / "tuned").mkdir()
+    adapters = {n: w for n, w in stage.state_dict().items() if "lora" in n}  # which add 0
+    write_weights(tmp_path / "tuned", shape, adapters)
     copy_small_files(theirs, tmp_path / "tuned" / CARRIED)
-    checksum = write_parts(tmp_path / "tuned", 0, parts)
-    Description(4, NOTHING_DONE, facts, (checksum,)).write(tmp_path / "tuned")
     export_model(tmp_path / "tuned", tmp_path / "merged", base=theirs)
     assert not different(load_file(theirs / WEIGHTS), load_file(tmp_path / "merged" / WEIGHTS))
 

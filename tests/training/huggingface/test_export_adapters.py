@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.examples.checkpoint_weights import load_weights
+from tests.examples.checkpoint_weights import load_weights, write_weights
 from tests.examples.foreign_models import LONGEST, MODELS, N_IDS, foreign_logits, saved_model
 
 from dynapipe_hpc.architecture.lora import Lora
@@ -15,9 +15,8 @@ from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.training.checkpoint.folder import Description
-from dynapipe_hpc.training.checkpoint.parts import StatePart, write_parts
 from dynapipe_hpc.training.generate import Sampling, generate, logits_of
-from dynapipe_hpc.training.huggingface.import_export import NOTHING_DONE, export_model, import_model
+from dynapipe_hpc.training.huggingface.import_export import export_model, import_model
 from dynapipe_hpc.training.huggingface.origin import HASH_FACT, find_origin, hash_of_weights
 from dynapipe_hpc.training.small_files import CARRIED, add_end_ids, copy_small_files, read_end_ids
 
@@ -32,17 +31,11 @@ def trained(shape: ModelShape, base: Path, checkpoint: Path) -> StageOfFamily:
     layers = range(shape.n_all_layers)
     stage = family_of(shape)(shape, layers, first=True, last=True, seed=3)
     stage.load_state_dict(load_weights(base), strict=False)
-    parts: list[StatePart] = []
-    for name, weight in stage.state_dict().items():
+    adapters = {name: weight for name, weight in stage.state_dict().items() if "lora" in name}
+    for seed, (name, weight) in enumerate(adapters.items()):
         if name.endswith("lora_b"):
-            weight.normal_(std=0.3, generator=torch.manual_seed(len(parts)))
-        if "lora" in name:
-            first = torch.Size([0] * weight.ndim)
-            parts.append(StatePart(f"weight/{name}", weight.shape, first, weight))
-    checkpoint.mkdir()
-    facts = {f"model.{key}": value for key, value in shape.model_dump(mode="json").items()}
-    checksum = write_parts(checkpoint, 0, parts)
-    Description(4, NOTHING_DONE, facts, (checksum,)).write(checkpoint)
+            weight.normal_(std=0.3, generator=torch.manual_seed(seed))
+    write_weights(checkpoint, shape, adapters)
     return stage
 
 
@@ -124,12 +117,7 @@ def test_a_base_of_another_size_and_one_for_a_model_without_adapters_are_refused
     wider = origin.shape.model_copy(update={"vocab_size": N_IDS + 1, "lora": Lora(rank=2)})
     stage = family_of(wider)(wider, range(0), first=False, last=False)
     assert not list(stage.parameters())
-    (tmp_path / "tuned").mkdir()
-    facts = {f"model.{key}": value for key, value in wider.model_dump(mode="json").items()}
-    adapter = torch.zeros(2, 2)
-    part = StatePart("weight/layers.0.lora_a", adapter.shape, torch.Size([0, 0]), adapter)
-    checksum = write_parts(tmp_path / "tuned", 0, [part])
-    Description(4, NOTHING_DONE, facts, (checksum,)).write(tmp_path / "tuned")
+    write_weights(tmp_path / "tuned", wider, {"layers.0.lora_a": torch.zeros(2, 2)})
     with pytest.raises(InputError, match=r"theirs: is not the model of .*tuned: embedding"):
         export_model(tmp_path / "tuned", tmp_path / "out", base=tmp_path / "theirs")
     with pytest.raises(InputError, match="has no adapters to add to"):

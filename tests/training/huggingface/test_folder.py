@@ -13,7 +13,7 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from tests.examples.checkpoint_weights import different, load_weights
+from tests.examples.checkpoint_weights import different, load_weights, write_weights
 from tests.examples.foreign_models import saved_model
 from tests.examples.small_models import (
     HEAD,
@@ -29,10 +29,8 @@ from torch import Tensor
 from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.training.checkpoint.folder import Description
-from dynapipe_hpc.training.checkpoint.parts import StatePart, write_parts
 from dynapipe_hpc.training.huggingface import read_weights
 from dynapipe_hpc.training.huggingface.import_export import (
-    NOTHING_DONE,
     export_model,
     import_model,
     write_tensors,
@@ -274,18 +272,15 @@ ADAPTERS = {
 
 def write_tuned(folder: Path, base: Path) -> dict[str, Tensor]:
     """Writes a checkpoint of adapters; returns what they add, by the name of the weight."""
-    generator, parts, added = torch.Generator().manual_seed(2), [], {}
+    adapters: dict[str, Tensor] = {}
+    generator, added = torch.Generator().manual_seed(2), {}
     for name, (layer, n_outputs, n_inputs) in ADAPTERS.items():
         a = torch.randn(LORA.rank, n_inputs, generator=generator)
         b = torch.randn(n_outputs, LORA.rank, generator=generator)
-        for matrix, values in (("a", a), ("b", b)):
-            key = f"weight/{name}.lora_{matrix}"
-            parts.append(StatePart(key, values.shape, torch.Size([0, 0]), values))
+        adapters |= {f"{name}.lora_a": a, f"{name}.lora_b": b}
         added[f"model.{LAYER}.{layer}.weight"] = 5.0 / 2 * (b @ a)
     shape = find_origin(base).shape.model_copy(update={"lora": LORA})
-    facts = {f"model.{key}": value for key, value in shape.model_dump(mode="json").items()}
-    folder.mkdir()
-    Description(4, NOTHING_DONE, facts, (write_parts(folder, 0, parts),)).write(folder)
+    write_weights(folder, shape, adapters)
     return added
 
 
