@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from pydantic import TypeAdapter
@@ -77,11 +77,6 @@ class LockHolder:
     since: str
     process: ProcessIdentity | None
 
-    @classmethod
-    def this_process(cls, job: str) -> Self:
-        since = datetime.now(UTC).strftime(SINCE)
-        return cls(platform.node(), job, since, ProcessIdentity.of_this_process())
-
     def __str__(self) -> str:
         if self.process is None:
             return "whose lock file does not say which process it is"
@@ -131,7 +126,8 @@ class RunLock:
         A holder elsewhere that gave no sign of life for `patience_s` counts as gone.
         """
         self._folder, self._lock = folder, folder / LOCK
-        self._holder = LockHolder.this_process(job)
+        since, process = datetime.now(UTC).strftime(SINCE), ProcessIdentity.from_pid(os.getpid())
+        self._holder = LockHolder(platform.node(), job, since, process)
         self._own = self._lock / f"{uuid4().hex}.json"
         self._patience_s = patience_s
         self._released = threading.Event()
