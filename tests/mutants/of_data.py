@@ -140,7 +140,7 @@ DATA = (
     *of("data/text/preferences.py", "tests/data/text/test_preferences.py",
         ("            _check_ratings(record)\n", "", "a score that is no number is not named",
          "ratings_have_to_tell_answers_apart")),
-    *of("experiment/check_dataset.py", "tests/experiment/test_check_tokenizer.py",
+    *of("experiment/experiment.py", "tests/experiment/test_check_tokenizer.py",
         ("or «(alone.exists() and made_with == file_sha256(alone))→False»",
          "a tokenizer.json alone is another tokenizer where the folder adds tokens",
          "a_token_that_another_file_of_the_folder_adds_changes_nothing")),

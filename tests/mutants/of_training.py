@@ -22,7 +22,7 @@ TRAINING = (
         ("np.repeat(«n_prompt - →-»starts, lengths)", "positions of a branch begin at zero"),
         ("= begins, «→0 * »of_pairs[:, 1]", "a branch does not see its prompt"),
         ("«index_add_→index_copy_»(0, self.source", "a prompt has the gradient of one answer")),
-    *of("experiment/reference_pass.py", "tests/experiment/test_preferences.py",
+    *of("experiment/run/evaluations.py", "tests/experiment/test_preferences.py",
         ("header != self._header(data) or len(data)", "len(data)",
          "the reference of another model is read", "a_damaged_or_other_file_is_refused"),
         (".any()]", ".all()]", "a reference lacks pairs of a batch begun",
