@@ -100,11 +100,8 @@ class Rank:
         rank says why.
         """
         job, state, config = self.job, self.state, self._experiment.config
-        dataset, origin, counters = (
-            self._experiment.dataset,
-            self._experiment.origin,
-            state.counters,
-        )
+        dataset, origin = self._experiment.dataset, self._experiment.origin
+        counters = state.counters
         line = ""
         with job.fail_together():
             if point:
@@ -266,7 +263,18 @@ def _run(rank: Rank, plans: Plans, each: _Candidate, limit_bytes: float) -> str:
         used_bytes = rank.stage.run_alone(microbatch, shape, split_backward=plan.splits_backward)
     except MemoryError as error:
         reason = str(error).partition("\n")[0]
-        raise _memory_error(rank.job.rank, each, reason, limit_bytes) from error
+        samples = {sample.sample_id: sample for sample in each.taken.samples}
+        members = [samples[i] for i in microbatch.sample_ids]
+        longest = max(members, key=lambda sample: sample.tokens)
+        raise RunError(
+            f"iteration {plan.iteration}, rank {rank.job.rank}: micro-batch {each.index} of "
+            f"{_describe(microbatch)}, whose longest sample is {longest.sample_id} with "
+            f"{longest.tokens} tokens, does not fit into memory ({reason}), "
+            f"though {each.planned_bytes / _MB:,.1f} MB were planned in addition "
+            f"to {plan.memory.static / _MB:,.1f} MB of model: lower cluster.device_memory_bytes, "
+            f"which is {limit_bytes / _MB:,.1f} MB, or data.max_tokens, or measure costs with "
+            "'dynapipe-hpc profile'"
+        ) from error
     return (
         f"{_describe(microbatch)} in {used_bytes / _MB:,.1f} MB "
         f"(planned {each.planned_bytes / _MB:,.1f})"
@@ -276,18 +284,3 @@ def _run(rank: Rank, plans: Plans, each: _Candidate, limit_bytes: float) -> str:
 def _describe(microbatch: MicroBatch) -> str:
     targets = f" + {microbatch.target_tokens}" if microbatch.target_tokens else ""
     return f"{microbatch.n_rows} x {microbatch.row_tokens}{targets} tokens"
-
-
-def _memory_error(rank: int, each: _Candidate, reason: str, limit_bytes: float) -> RunError:
-    plan, samples = each.taken.plan, {sample.sample_id: sample for sample in each.taken.samples}
-    members = [samples[i] for i in each.microbatch.sample_ids]
-    longest = max(members, key=lambda sample: sample.tokens)
-    return RunError(
-        f"iteration {plan.iteration}, rank {rank}: micro-batch {each.index} of "
-        f"{_describe(each.microbatch)}, whose longest sample is {longest.sample_id} with "
-        f"{longest.tokens} tokens, does not fit into memory ({reason}), "
-        f"though {each.planned_bytes / _MB:,.1f} MB were planned in addition "
-        f"to {plan.memory.static / _MB:,.1f} MB of model: lower cluster.device_memory_bytes, "
-        f"which is {limit_bytes / _MB:,.1f} MB, or data.max_tokens, or measure costs with "
-        "'dynapipe-hpc profile'"
-    )

@@ -180,7 +180,6 @@ def suspects_of(statuses: Iterable[RankStatus]) -> list[RankStatus]:
 
 
 _MAX_LINES, _MAX_SILENT = 8, 16  # more would be cut out of the middle of a message
-_COLUMNS = ("rank", "host", "process", "for [s]", "at")
 
 
 def table_of(ranks: Sequence[RankStatus], n_ranks: int) -> str:
@@ -188,7 +187,11 @@ def table_of(ranks: Sequence[RankStatus], n_ranks: int) -> str:
 
     It lists the first of many ranks and counts the rest. Ranks without an answer are named below.
     """
-    rows = [_COLUMNS, *map(_cells, ranks[:_MAX_LINES])]
+    rows = [("rank", "host", "process", "for [s]", "at")]
+    rows += [
+        (f"{each.rank}", each.host, each.process, f"{each.for_s:.0f}", each.place)
+        for each in ranks[:_MAX_LINES]
+    ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join(cell.ljust(n) for cell, n in zip(row, widths, strict=True)).rstrip()
@@ -200,10 +203,6 @@ def table_of(ranks: Sequence[RankStatus], n_ranks: int) -> str:
         more = f", ... ({len(silent):,})" if len(silent) > _MAX_SILENT else ""
         lines.append(f"no answer from ranks {', '.join(map(str, silent[:_MAX_SILENT]))}{more}")
     return "\n".join(lines)
-
-
-def _cells(where: RankStatus) -> tuple[str, ...]:
-    return f"{where.rank}", where.host, where.process, f"{where.for_s:.0f}", where.place
 
 
 HANG = "hang"
