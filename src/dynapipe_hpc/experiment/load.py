@@ -153,8 +153,10 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
         return ExperimentConfig.model_validate(tables)
     except ValidationError as error:
         # A model to begin with would have the sizes, and is needed for the reference.
-        trains_pairs = (objective := _objective(tables)) in get_args(PreferenceObjective)
-        if origin is None and trains_pairs and _lacks_sizes(error):
+        training = tables.get("training")
+        objective: Any = training.get("objective") if isinstance(training, dict) else ""
+        lacks = [e["loc"][0] == "model" for e in error.errors() if e["type"] == "missing"]
+        if origin is None and any(lacks) and objective in get_args(PreferenceObjective):
             raise ConfigError(f"{path}: {lacking_origin_error(objective)}") from None
         raise ConfigError(explain(path, sources, tables, error)) from None
 
@@ -196,15 +198,6 @@ def to_toml(config: ExperimentConfig, placement: Placement | None = None) -> str
     return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
 
 
-def _lacks_sizes(error: ValidationError) -> bool:
-    return any(e["type"] == "missing" and e["loc"][0] == "model" for e in error.errors())
-
-
-def _objective(tables: Tables) -> Any:
-    training = tables.get("training")
-    return training.get("objective") if isinstance(training, dict) else None
-
-
 def _read(path: Path, parents: tuple[Path, ...] = ()) -> list[Source]:
     tables = _parse(path)
     parent = tables.pop("extends", None)
@@ -241,18 +234,12 @@ def _forget_alternatives(below: Tables, above: Tables) -> None:
 def _merge(below: Tables, above: Tables) -> None:
     for key, value in above.items():
         inherited = below.get(key)
-        if (
-            isinstance(value, dict)
-            and isinstance(inherited, dict)
-            and not _differs(inherited, value)
-        ):
-            _merge(inherited, value)
-        else:
-            below[key] = value
-
-
-def _differs(inherited: Tables, table: Tables) -> bool:
-    return any(tag in table and inherited.get(tag) != table[tag] for tag in ("kind", "rule"))
+        if isinstance(value, dict) and isinstance(inherited, dict):
+            tags = [tag for tag in ("kind", "rule") if tag in value]
+            if all(inherited.get(tag) == value[tag] for tag in tags):
+                _merge(inherited, value)
+                continue
+        below[key] = value
 
 
 def _parse_override(override: str) -> Tables:
