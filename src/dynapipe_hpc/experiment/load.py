@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -10,8 +11,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from dynapipe_hpc.architecture.placement import Placement
-from dynapipe_hpc.data.did_you_mean import did_you_mean
-from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.data.errors import InputError, did_you_mean, quoted
 from dynapipe_hpc.data.input_file import read_text
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.config_keys import key_tables
@@ -199,7 +199,11 @@ def to_toml(config: ExperimentConfig, placement: Placement | None = None) -> str
 
 
 def _read(path: Path, parents: tuple[Path, ...] = ()) -> list[Source]:
-    tables = _parse(path)
+    text = read_text(path, MAX_BYTES)
+    try:
+        tables: Tables = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # from long numbers, and deeply nested tables
+        raise ConfigError(f"{path}: not valid TOML: {error}") from None
     parent = tables.pop("extends", None)
     source = Source(f"{path}:", tables)
     if parent is None:
@@ -213,14 +217,6 @@ def _read(path: Path, parents: tuple[Path, ...] = ()) -> list[Source]:
             f"{path}: is extended through a chain of {len(parents)} files, which is the limit"
         )
     return [*_read(path.parent / parent, (*parents, path.resolve())), source]
-
-
-def _parse(path: Path) -> Tables:
-    text = read_text(path, MAX_BYTES)
-    try:
-        return tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # from long numbers, and deeply nested tables
-        raise ConfigError(f"{path}: not valid TOML: {error}") from None
 
 
 def _forget_alternatives(below: Tables, above: Tables) -> None:
@@ -247,19 +243,13 @@ def _parse_override(override: str) -> Tables:
     parts = [part.strip() for part in key.split(".")]
     if not separator or not all(parts):
         raise ConfigError(f"--set {override}: expected table.key=value")
-    value = _value(text)
+    value: Any = text  # a bare word is a string: quoting it twice on a shell is a nuisance
+    with suppress(ValueError, RecursionError):
+        table = tomllib.loads(f"value = {text}")
+        value = table["value"] if len(table) == 1 else text
     for part in reversed(parts):
         value = {part: value}
-    tables: Tables = value
-    return tables
-
-
-def _value(text: str) -> Any:
-    try:
-        table = tomllib.loads(f"value = {text}")
-    except (ValueError, RecursionError):
-        return text  # a bare word is a string: quoting it twice on a shell is a nuisance
-    return table["value"] if len(table) == 1 else text
+    return dict(value)
 
 
 def sizes_of_origin(model: Any) -> Source | None:
