@@ -137,7 +137,20 @@ class RunLock:
         """Takes the lock, and creates the folder if there is none."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            self._take_when_free()
+            end_s = time.monotonic() + 2 * self._patience_s
+            while not self._take():
+                others = self._files()
+                for other in others:
+                    self._remove_if_gone(other)
+                if time.monotonic() > end_s:
+                    raise InputError(
+                        f"{self._lock}: cannot be taken; remove it if no run uses the folder"
+                    )
+                if not others:
+                    time.sleep(_PAUSE_S)
+            # Left by starts that were killed while they took the lock.
+            for left in self._folder.glob(f"{LOCK}.*"):
+                shutil.rmtree(left, ignore_errors=True)
         except OSError as error:
             raise InputError(
                 f"{self._folder}: cannot be written: {error.strerror}; choose another folder"
@@ -164,23 +177,6 @@ class RunLock:
             return self._own.exists()
         except OSError:  # nobody else can take the lock while the file system fails
             return self._beating.is_alive()
-
-    def _take_when_free(self) -> None:
-        end_s = time.monotonic() + 2 * self._patience_s
-        while not self._take():
-            others = self._files()
-            for other in others:
-                self._remove_if_gone(other)
-            if time.monotonic() > end_s:
-                raise InputError(
-                    f"{self._lock}: cannot be taken; remove it if no run uses the folder"
-                )
-            if not others:
-                time.sleep(_PAUSE_S)
-        for left in self._folder.glob(
-            f"{LOCK}.*"
-        ):  # left by a start that was killed while it took the lock
-            shutil.rmtree(left, ignore_errors=True)
 
     def _take(self) -> bool:
         temporary = self._folder / f"{LOCK}.{self._own.name}"

@@ -133,9 +133,9 @@ def all_reduce_fields(numbers: Numbers, job: Job) -> Numbers:
         name: kind(islice(sums, len(number)) if isinstance(number, tuple) else next(sums))
         for name, kind, number in summed
     }
-    compared = [(*each, _SIGNS[over]) for *each, over, _ in fields if over in _SIGNS]
-    signed = [_SIGNS[over] * number for *_, over, number in fields if over in _SIGNS]
-    for (name, kind, sign), number in zip(compared, job.all_reduce_max(signed), strict=True):
+    compared = [(name, kind, _SIGNS[over], n) for name, kind, over, n in fields if over in _SIGNS]
+    largest = job.all_reduce_max([sign * number for *_, sign, number in compared])
+    for (name, kind, sign, _), number in zip(compared, largest, strict=True):
         combined[name] = kind(sign * number)
     return dataclasses.replace(numbers, **combined)
 
