@@ -15,8 +15,7 @@ from dynapipe_hpc.models.sharding.sharded_linear import (
     TokenEmbedding,
     residual_stream,
 )
-from dynapipe_hpc.models.sharding.shards import ONE_SHARD, Shards
-from dynapipe_hpc.models.sharding.split import splits_of
+from dynapipe_hpc.models.sharding.shards import ONE_SHARD, Shards, splits_of
 
 SIZES = [(1, 1), (2, 3), (3, 5), (4, 4)]  # fewer tokens than shards, and numbers of any remainder
 Run = Callable[[Callable[[Tensor], Tensor], Tensor], Tensor]

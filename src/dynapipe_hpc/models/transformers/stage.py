@@ -32,11 +32,11 @@ from dynapipe_hpc.models.transformers.attention import (
 from dynapipe_hpc.models.transformers.model import (
     META,
     BuiltModel,
+    KeepFloat64,
     build_model,
     check_attention,
     head_alone,
     is_plain,
-    keeping_float64,
     layer_kinds,
     materialize,
 )
@@ -63,9 +63,11 @@ class TransformersStage(StageOfFamily):
     def build(self, shape: ModelShape, layers: range, shards: Shards) -> None:
         assert isinstance(shape, TransformersShape)  # noqa: S101 - types
         dtype = torch.empty(0).dtype
-        with UnsetWeights(dtype, META), keeping_float64(dtype):
+        self._keeping_float64: Callable[[], AbstractContextManager[Any]] = (
+            KeepFloat64 if dtype == torch.float64 else nullcontext
+        )
+        with UnsetWeights(dtype, META), self._keeping_float64():
             model = build_model(shape, dtype)
-        self._keeping_float64 = partial(keeping_float64, dtype)
         # Marker in place of a mask, for models that call torch's attention.
         self._mark = torch.empty(1, 1, 1, 1).zero_() if model.calls_sdpa else None
         self._attention: Callable[[], AbstractContextManager[Any]] = (
