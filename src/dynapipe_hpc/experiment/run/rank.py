@@ -1,7 +1,7 @@
 """A rank of a run: its device, channels, stage and state, and the plans that it executes."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
@@ -12,6 +12,7 @@ from dynapipe_hpc.data.dataset.dataset_file import Dataset
 from dynapipe_hpc.data.dataset.long_samples import reader_of, trained_tokens_of
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.executor.clock import HostClock
 from dynapipe_hpc.executor.run import IterationTrace, Progress, launch_plan
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
@@ -20,7 +21,7 @@ from dynapipe_hpc.experiment.rank.devices import RankDevice, build_module, clock
 from dynapipe_hpc.experiment.run.iteration import TakenPlan
 from dynapipe_hpc.experiment.run.plans import Plans, check_same_plans
 from dynapipe_hpc.experiment.run.resume import ResumePoint, check_share
-from dynapipe_hpc.experiment.watch.rank_status import Phase, Position, progress_of
+from dynapipe_hpc.experiment.watch.rank_status import DeviceProgress, Phase, Position
 from dynapipe_hpc.experiment.watch.watchdog import Watchdog
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.process import keep_freed_memory
@@ -159,7 +160,10 @@ class Rank:
         """
         with Watchdog(self.job, self._experiment.config, run) as watchdog:
             self.position = watchdog.position
-            with progress_of(self.clock, self.position) as self.progress:
+            progress: AbstractContextManager[Progress] = nullcontext(self.position)
+            if not isinstance(self.clock, HostClock):
+                progress = DeviceProgress(self.position, self.clock.has_passed)
+            with progress as self.progress:
                 yield
 
     def execute(self, iteration: int, plans: Plans) -> tuple[TakenPlan, IterationTrace]:

@@ -6,15 +6,13 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
-from dynapipe_hpc.executor.clock import Clock, HostClock
 from dynapipe_hpc.executor.describe_step import peer_of, shape_of
-from dynapipe_hpc.executor.run import Progress
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import ReduceGradients, StepOptimizer, WaitReceive, WaitSend
 from dynapipe_hpc.plan.rank_plan import RankPlan, symbol
@@ -120,13 +118,6 @@ class DeviceProgress:
                 n_passed += 1
             # The moment before an instruction is the end of the one before.
             self._position.complete(max(n_passed - 1, 0))
-
-
-def progress_of(clock: Clock[Any], position: Position) -> AbstractContextManager[Progress]:
-    """Record of the instructions that a rank's device executes."""
-    if isinstance(clock, HostClock):
-        return nullcontext(position)
-    return DeviceProgress(position, clock.has_passed)
 
 
 _WAITS_FOR_OTHERS = (WaitSend, WaitReceive, ReduceGradients, StepOptimizer)
