@@ -33,7 +33,7 @@ class Maps(NamedTuple):
     n_outputs: Mapping[str, int]  # of each map, by its name in `Lora.targets`
     # Numbers kept only for gradients of weights: the input, unless something else needs it, too.
     kept: Amount = NOTHING
-    widest: int | None = None  # outputs of the largest weight, which may join maps; None: one map
+    widest: int | None = None  # outputs of the largest weight; None if none joins several maps
     of_source: bool = False  # whether the input has the tokens of the other side
     is_deferrable: bool = True  # whether gradients of weights may be left to W
 

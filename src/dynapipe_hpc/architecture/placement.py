@@ -11,7 +11,7 @@ from dynapipe_hpc.architecture.part import Boundary
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Number of consecutive layers on each stage; encoder layers come before decoder layers."""
+    """Numbers of consecutive layers on the stages; encoder layers come before decoder layers."""
 
     layers_per_stage: tuple[int, ...]
 

@@ -40,8 +40,6 @@ FloatArray = npt.NDArray[np.float64]
 
 BATCHES_PER_RANK = 4
 """Batches that a rank plans before they are executed and the results are written."""
-
-
 FORMAT, VERSION = "dynapipe-hpc reference", 1
 _ORDER = "<f8"
 

@@ -2,7 +2,6 @@
 
 import copy
 import json
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -127,25 +126,7 @@ def _built(shape: TransformersShape, config: Any, dtype: torch.dtype) -> BuiltMo
     return found
 
 
-def layer_kinds(shape: TransformersShape) -> list[tuple[TransformersShape, float]]:
-    """One model per kind of layer, with layers of that kind only, and the kind's share.
-
-    A layer's kind is the tuple of its entries in all settings that are lists over layers.
-    """
-    values = json.loads(shape.settings)
-    n, lists = values[LAYERS_KEY], _lists_of_layers(shape.config.to_dict())
-    kinds = Counter(zip(*lists.values(), strict=True))
-    if len(kinds) <= 1:
-        return [(shape, 1.0)]
-    models = []
-    for kind, count in kinds.items():
-        own = {key: [value] * n for key, value in zip(lists, kind, strict=True)}
-        alike = shape.model_copy(update={"settings": json.dumps({**values, **own})})
-        models.append((alike, count / n))
-    return models
-
-
-def _lists_of_layers(values: Mapping[str, Any]) -> dict[str, list[Any]]:
+def lists_of_layers(values: Mapping[str, Any]) -> dict[str, list[Any]]:
     return {
         key: value
         for key, value in values.items()
@@ -159,7 +140,7 @@ def _lists_of_layers(values: Mapping[str, Any]) -> dict[str, list[Any]]:
 def with_layers(values: Mapping[str, Any], n_layers: int) -> dict[str, Any]:
     """Settings of a model with another number of layers; lists of kinds of layers are repeated."""
     lists = {
-        key: list(islice(cycle(value), n_layers)) for key, value in _lists_of_layers(values).items()
+        key: list(islice(cycle(value), n_layers)) for key, value in lists_of_layers(values).items()
     }
     return {**values, **lists, LAYERS_KEY: n_layers}
 

@@ -1,5 +1,7 @@
 """Decoders of `transformers` as torch modules: the layers of one pipeline stage."""
 
+import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -30,6 +32,7 @@ from dynapipe_hpc.models.transformers.attention import (
     reached_attention,
 )
 from dynapipe_hpc.models.transformers.model import (
+    LAYERS_KEY,
     META,
     BuiltModel,
     KeepFloat64,
@@ -37,7 +40,7 @@ from dynapipe_hpc.models.transformers.model import (
     check_attention,
     head_alone,
     is_plain,
-    layer_kinds,
+    lists_of_layers,
     materialize,
 )
 
@@ -104,7 +107,16 @@ class TransformersStage(StageOfFamily):
     @classmethod
     def layer_kinds(cls, shape: ModelShape) -> Sequence[tuple[ModelShape, float]]:
         assert isinstance(shape, TransformersShape)  # noqa: S101 - types
-        return layer_kinds(shape)
+        values = json.loads(shape.settings)
+        n, lists = values[LAYERS_KEY], lists_of_layers(shape.config.to_dict())
+        # A layer's kind is the tuple of its entries in all settings that are lists over layers.
+        kinds = Counter(zip(*lists.values(), strict=True))
+        models = []
+        for kind, count in kinds.items():
+            own = {key: [value] * n for key, value in zip(lists, kind, strict=True)}
+            alike = shape.model_copy(update={"settings": json.dumps({**values, **own})})
+            models.append((alike, count / n))
+        return models if len(kinds) > 1 else [(shape, 1.0)]
 
     def deviation(self, shape: ModelShape) -> Deviation:
         return gpt_deviation(shape.n_layers)
