@@ -19,7 +19,7 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.data.token_block import SampleTokens
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.load import to_toml
-from dynapipe_hpc.experiment.reference_pass import ReferenceFile
+from dynapipe_hpc.experiment.run.evaluations import ReferenceFile
 from dynapipe_hpc.models.family import family_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

@@ -22,7 +22,7 @@ from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.executor.run import IterationTrace, launch_plan
-from dynapipe_hpc.models.sharding.split import Split
+from dynapipe_hpc.models.sharding.shards import Split
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import InstructionRows, StepOptimizer
 from dynapipe_hpc.plan.rank_plan import RankPlan

@@ -22,7 +22,7 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.data.token_block import SampleTokens
 from dynapipe_hpc.models.batch import Batch
 from dynapipe_hpc.models.family import StageOfFamily, family_of
-from dynapipe_hpc.models.sharding.split import WHOLE, Split, splits_of
+from dynapipe_hpc.models.sharding.shards import WHOLE, Split, splits_of
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.collectives import Collectives, SingleRankCollectives
 from dynapipe_hpc.training.config import LossWeighting, TrainingConfig

@@ -13,15 +13,11 @@ from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.experiment.check_dataset import check_pairs
 from dynapipe_hpc.experiment.checks import check_weights
 from dynapipe_hpc.experiment.config import ExperimentConfig
-from dynapipe_hpc.experiment.experiment import Experiment
+from dynapipe_hpc.experiment.experiment import Experiment, check_pairs
 from dynapipe_hpc.experiment.load import ConfigError, load_config, to_toml
-from dynapipe_hpc.experiment.reference_pass import (
-    ReferenceFile,
-    reference_passes,
-)
+from dynapipe_hpc.experiment.run.evaluations import ReferenceFile, reference_passes
 from dynapipe_hpc.experiment.run.resume import facts_of, facts_of_run
 from dynapipe_hpc.training.config import PreferenceLossConfig, TrainingConfig
 from dynapipe_hpc.training.huggingface.origin import find_origin
@@ -183,7 +179,7 @@ def test_what_is_missing_is_batches_of_which_some_pair_is_unknown(folder: Path) 
     (reference,) = reference_passes(experiment, experiment.weights_hash, folder / "run")
     known = reference.file.read()
     batches = reference.missing(known)
-    assert sum(map(len, batches)) == reference.n_pairs == 24
+    assert sum(map(len, batches)) == sum(map(len, reference.batches)) == 24
     known[:1] = -1  # of a batch of two
     assert reference.missing(known) == batches
     known[: len(PAIRS)] = -1

@@ -27,7 +27,7 @@ from dynapipe_hpc.models.attention import causal_attention
 from dynapipe_hpc.models.batch import Batch
 from dynapipe_hpc.models.deferred_weights import DeferredWeights, adds_in_product, deferring, linear
 from dynapipe_hpc.models.documents import Documents, SlicedRow
-from dynapipe_hpc.models.key_value_cache import KeyValueCache
+from dynapipe_hpc.models.packed_attention import KeyValueCache
 from dynapipe_hpc.models.transformers.attention import capped_attention
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.collectives import SingleRankCollectives

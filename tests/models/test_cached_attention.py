@@ -18,7 +18,7 @@ from dynapipe_hpc.models.attention import causal_attention
 from dynapipe_hpc.models.batch import Batch
 from dynapipe_hpc.models.documents import Documents, SlicedRow, segments_of
 from dynapipe_hpc.models.family import family_of
-from dynapipe_hpc.models.key_value_cache import KeyValueCache, LayerCache
+from dynapipe_hpc.models.packed_attention import KeyValueCache, LayerCache
 from dynapipe_hpc.models.sharding.sharded_linear import residual_stream
 from dynapipe_hpc.models.sharding.shards import ONE_SHARD
 from dynapipe_hpc.models.t5 import (

@@ -36,7 +36,7 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.batch import Batch, IterationTokens
 from dynapipe_hpc.models.decoder import DecoderStage
 from dynapipe_hpc.models.documents import Documents
-from dynapipe_hpc.models.dropout import Dropout, dropout_keys
+from dynapipe_hpc.models.dropout import Dropout, dropout_keys, set_dropout
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.rotary import Angles
 
@@ -195,10 +195,10 @@ DROPPED_SAMPLES = {s.sample_id: s for s in random_samples(1, 5)}
 each_shape = pytest.mark.parametrize("shape", [SHAPE, T5_SHAPE, GATED_T5_SHAPE], ids=name_of)
 
 
-def dropout(name: str = "here") -> Dropout:
-    made = Dropout()
-    made.set(RATE, SEED, name)
-    return made
+def dropout(name: str = "here") -> torch.nn.Module:
+    made = torch.nn.ModuleDict({name: Dropout()})
+    set_dropout(made, RATE, SEED)
+    return made[name]
 
 
 def test_a_mask_is_of_seed_place_iteration_sample_position_and_column() -> None:

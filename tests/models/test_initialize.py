@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.models import initialize
 from dynapipe_hpc.models.family import StageOfFamily, family_of
-from dynapipe_hpc.models.sharding.shards import OneShard
-from dynapipe_hpc.models.sharding.split import WHOLE, splits_of
+from dynapipe_hpc.models.sharding.shards import WHOLE, OneShard, splits_of
 
 SHAPES = pytest.mark.parametrize(
     "shape",

@@ -12,8 +12,7 @@ from dynapipe_hpc.architecture.blocks import LOGITS_AT_ONCE
 from dynapipe_hpc.models import head as linear_cross_entropy_file
 from dynapipe_hpc.models.head import Vocabulary, linear_cross_entropy
 from dynapipe_hpc.models.live_memory import LiveMemory
-from dynapipe_hpc.models.sharding.shards import ONE_SHARD, Shards
-from dynapipe_hpc.models.sharding.split import Split
+from dynapipe_hpc.models.sharding.shards import ONE_SHARD, Shards, Split
 
 ROWS, TOKENS, WIDTH, IDS = 3, 7, 5, 257
 

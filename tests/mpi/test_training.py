@@ -44,7 +44,7 @@ from dynapipe_hpc.experiment.run.run import Checkpoints
 from dynapipe_hpc.experiment.run_lock import RunLock
 from dynapipe_hpc.experiment.watch.rank_status import Position
 from dynapipe_hpc.job.job import Job
-from dynapipe_hpc.models.sharding.split import Split
+from dynapipe_hpc.models.sharding.shards import Split
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder, Facts

@@ -2,7 +2,7 @@ from tests.mutants.mutant import of
 
 EVALUATION = (
     *of("experiment/load.py", "tests/experiment/test_preferences.py",
-        ("if origin is None and trains_pairs and _lacks_sizes(error):", "if False:",
+        ("if origin is None and any(lacks) and objective in", "if False and objective in",
          "sizes are missed where the model to begin with is")),
     *of("experiment/load.py", "tests/experiment/test_load.py",
         ('"evaluation": ("dataset", "held_out"),', "",

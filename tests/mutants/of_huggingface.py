@@ -85,7 +85,7 @@ HUGGINGFACE = (
          "a run begins with adapters as if they were a model",
          "the_way_to_begin_with_adapters_is_named"),
         ("elif given != stored:", "elif given is None:", "sizes that differ are not noticed")),
-    *of("models/key_value_cache.py", "tests/models/test_cached_attention.py",
+    *of("models/packed_attention.py", "tests/models/test_cached_attention.py",
         ("keys[begin:], values[«begin:→: len(value)»] = key, value",
          "what is new comes before what was kept")),
     *of("models/documents.py", "tests/models/test_cached_attention.py",

@@ -43,7 +43,7 @@ MODEL_FOLDERS = (
          "settings of a file do not count"),
         ('value.removeprefix("torch.")', "value", "a type with the prefix of torch is refused",
          "the_type_of_weights_is_read_as_transformers_writes_it")),
-    *of("experiment/check_dataset.py", "tests/experiment/test_check_tokenizer.py",
+    *of("experiment/experiment.py", "tests/experiment/test_check_tokenizer.py",
         ("tokenizer.vocabulary_sha256 == header.vocabulary_sha256", "True",
          "any vocabulary is that of the model"),
         ("if config.data.check_tokenizer and origin:", "if False:",

@@ -94,7 +94,7 @@ REPORTS = (
          "a share of another time", "numbers_have_the_sample_that_alone_lengthens_the_iteration")),
     *of("experiment/run/run_log.py", "tests/experiment/run/test_run_log.py",
         ("[:: self._n_shards]", "", "all shards of a stage are drawn"),
-        ("return is_end or is_skipped or", "return is_end or", "a skipped update is not printed",
+        ("if is_end or is_skipped or", "if is_end or", "a skipped update is not printed",
          "every_iteration_is_printed_or_every_nth"),
         ("        self.flush()\n        record", "        record",
          "an iteration that could not be written is forgotten",

@@ -24,7 +24,7 @@ TRAINING = (
     *of("models/documents.py", "tests/end_to_end/test_exactness.py",
         ("np.repeat(«n_prompt - →-»starts, lengths)", "positions of a branch begin at zero",
          "weights_are_those_of_separate_copies")),
-    *of("experiment/reference_pass.py", "tests/experiment/test_preferences.py",
+    *of("experiment/run/evaluations.py", "tests/experiment/test_preferences.py",
         ("header != self._header(data) or len(data)", "len(data)",
          "the reference of another model is read", "a_damaged_or_other_file_is_refused"),
         (".any()]", ".all()]", "a reference lacks pairs of a batch begun",

@@ -17,7 +17,7 @@ from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.models.family import family_of
-from dynapipe_hpc.models.sharding.split import WHOLE, splits_of
+from dynapipe_hpc.models.sharding.shards import WHOLE, splits_of
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
 from dynapipe_hpc.training.checkpoint.folder import (

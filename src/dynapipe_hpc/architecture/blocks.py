@@ -27,24 +27,15 @@ ATTENTION_IN = (Recompute.SELECTIVE, Recompute.FULL)  # modes in which backward 
 
 
 class Maps(NamedTuple):
-    """Linear maps of a block that have the same input, on one shard.
-
-    Attributes:
-        n_outputs: Width of the outputs of each map, by its name in `Lora.targets`.
-        kept: Numbers kept only for the gradients of the maps' weights: the input, unless something
-            else needs it, too.
-        widest: Width of the outputs of the largest weight, which may join several maps; None means
-            that of the widest map.
-        of_source: Whether the maps' input has the tokens of the other side.
-        is_deferrable: Whether gradients of the maps' weights may be left to W.
-    """
+    """Linear maps of a block that have the same input, on one shard."""
 
     n_inputs: int
-    n_outputs: Mapping[str, int]
+    n_outputs: Mapping[str, int]  # of each map, by its name in `Lora.targets`
+    # Numbers kept only for gradients of weights: the input, unless something else needs it, too.
     kept: Amount = NOTHING
-    widest: int | None = None
-    of_source: bool = False
-    is_deferrable: bool = True
+    widest: int | None = None  # outputs of the largest weight; None if none joins several maps
+    of_source: bool = False  # whether the input has the tokens of the other side
+    is_deferrable: bool = True  # whether gradients of weights may be left to W
 
     def per_token(self, n: int) -> Amount:
         """An amount per token of the input."""
@@ -92,21 +83,6 @@ def block_of(
         n_sums=1,
         recomputed_in=recomputed_in,
         frozen=frozen,
-    )
-
-
-def relative_bias(side: Side, heads: int, n_numbers: int, kept: Amount) -> Part:
-    """Bias that a side's layers share: a tensor added to scores, made of learned numbers.
-
-    Every layer's attention keeps the same tensor. Kernels that fuse attention compute its gradient
-    in full for every layer, with all rows.
-    """
-    added = kept.times(heads)
-    return Part(
-        side,
-        (Block(n_numbers, largest_weight=n_numbers, kept=added),),
-        gradient_term=Amount(per_own_pair=heads),
-        gradient_sum=added,
     )
 
 

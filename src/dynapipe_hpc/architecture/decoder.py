@@ -35,33 +35,19 @@ class DecoderOnly(ModelShape, ABC):
 
 
 class LayerSettings(NamedTuple):
-    """Settings in which decoders of this package differ; the defaults are those of a Llama.
+    """Settings in which decoders of this package differ; the defaults are those of a Llama."""
 
-    Attributes:
-        n_kv_heads: Number of heads of keys and values, each for a group of query heads.
-        has_layer_norms: Whether norms are layer norms, with scales and shifts, or RMS norms.
-        n_positions: Rows of the table of learned positions; 0 where queries and keys are rotated.
-        rope_theta: Base of the angles of that rotation.
-        rope_scaling: Scaling of rotary positions; None without scaling.
-        is_gated: Whether the feed-forward block has a gate; if not, it has a GELU alone.
-        is_joined: Whether one linear map makes queries, keys and values.
-        qkv_bias: Whether the projections to queries, keys and values have biases.
-        output_bias: Whether the output projection of attention has a bias.
-        ffn_bias: Whether the linear maps of the feed-forward block have biases.
-        qk_norm: Whether queries and keys are normalised head by head.
-    """
-
-    n_kv_heads: int
-    has_layer_norms: bool = False
-    n_positions: int = 0
+    n_kv_heads: int  # heads of keys and values, each for a group of query heads
+    has_layer_norms: bool = False  # layer norms, with scales and shifts, and not RMS norms
+    n_positions: int = 0  # of the table of learned positions; 0 where queries and keys are rotated
     rope_theta: float = 10_000.0
     rope_scaling: RopeScaling | None = None
-    is_gated: bool = True
-    is_joined: bool = False
+    is_gated: bool = True  # whether the feed-forward block has a gate; if not, a GELU alone
+    is_joined: bool = False  # whether one linear map makes queries, keys and values
     qkv_bias: bool = False
     output_bias: bool = False
     ffn_bias: bool = False
-    qk_norm: bool = False
+    qk_norm: bool = False  # whether queries and keys are normalised head by head
 
 
 class DecoderShape(DecoderOnly, ABC):

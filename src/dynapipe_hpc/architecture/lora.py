@@ -7,7 +7,7 @@ from pydantic import Field
 
 from dynapipe_hpc.architecture.part import BACKWARD_WORK, EMBEDDING, NOTHING, Part
 from dynapipe_hpc.data.config_table import ConfigTable
-from dynapipe_hpc.data.did_you_mean import did_you_mean
+from dynapipe_hpc.data.errors import did_you_mean
 
 
 class Lora(ConfigTable):
@@ -43,11 +43,7 @@ class Lora(ConfigTable):
         return self.targets is None or not set(names).isdisjoint(self.targets)
 
     def check(self, names: Iterable[str]) -> None:
-        """Refuses targets that a model does not have.
-
-        Raises:
-            ValueError: A target is not among `names`, or is named twice.
-        """
+        """Raises `ValueError` if a target is not among `names`, or is named twice."""
         known, targets = list(dict.fromkeys(names)), self.targets or ()
         for target in targets:
             if target not in known:
@@ -64,22 +60,18 @@ def frozen_but_adapters(parts: Mapping[str, Part], lora: Lora | None) -> Mapping
     """Parts as trained: unchanged without LoRA, else frozen but for adapters."""
     if lora is None:
         return parts
-    return {
-        kind: part if part.frozen else _frozen(part, is_first=kind == EMBEDDING)
-        for kind, part in parts.items()
-    }
-
-
-def _frozen(part: Part, *, is_first: bool) -> Part:
-    """The part, frozen; the first part of a model needs no gradient of its input either."""
-    spared = BACKWARD_WORK if is_first else 1
-    blocks = [
-        replace(
-            block,
-            frozen=block.parameters,
-            largest_weight=0,
-            work=block.work._replace(spared=block.work.linear.times(spared)),
+    trained = dict(parts)
+    for kind, part in parts.items():
+        if part.frozen:
+            continue
+        # The first part of a model needs no gradient of its input either.
+        spared = BACKWARD_WORK if kind == EMBEDDING else 1
+        works = [
+            block.work._replace(spared=block.work.linear.times(spared)) for block in part.blocks
+        ]
+        blocks = tuple(
+            replace(block, frozen=block.parameters, largest_weight=0, work=work)
+            for block, work in zip(part.blocks, works, strict=True)
         )
-        for block in part.blocks
-    ]
-    return replace(part, blocks=tuple(blocks), gradient_term=NOTHING, gradient_sum=NOTHING)
+        trained[kind] = replace(part, blocks=blocks, gradient_term=NOTHING, gradient_sum=NOTHING)
+    return trained

@@ -75,11 +75,7 @@ class ModelShape(ConfigTable, ABC):
         return self
 
     def check(self) -> None:
-        """Refuses sizes that contradict each other.
-
-        Raises:
-            ValueError: Sizes contradict each other; names them and their values.
-        """
+        """Raises `ValueError`, with names and values, if sizes contradict each other."""
 
     @property
     @abstractmethod
@@ -117,11 +113,8 @@ class ModelShape(ConfigTable, ABC):
         """Closed forms of the parts of the model by kind, as one tensor-parallel shard holds them.
 
         A family may have none: then its costs are measured, or estimated from parts found in
-        another way, and it implements `weights` and `deferring_kinds` itself.
-
-        Args:
-            n_shards: Shards over which weights are cut.
-            n_stream_shards: Shards over which the residual stream is spread: `n_shards` or 1.
+        another way, and it implements `weights` and `deferring_kinds` itself. The residual stream
+        is spread over `n_stream_shards`, which is `n_shards` or 1.
         """
         return {}
 
@@ -138,10 +131,7 @@ class ModelShape(ConfigTable, ABC):
     def held(self, layers: range, *, first: bool, last: bool) -> Mapping[str, int]:
         """Number of parts of each kind on a pipeline stage.
 
-        Args:
-            layers: Indices of the layers on the stage, counted over layers of all kinds.
-            first: Whether it is the first stage.
-            last: Whether it is the last stage.
+        `layers`: Indices of the layers on the stage, counted over layers of all kinds.
         """
 
     @abstractmethod
@@ -197,16 +187,13 @@ class ModelShape(ConfigTable, ABC):
 
     @property
     def n_all_layers(self) -> int:
-        """Number of layers, in encoder and decoder together."""
         return sum(self.layer_counts.values())
 
     @property
     def layers_text(self) -> str:
         """Human-readable number of layers; by kind if there are several kinds."""
-        counts = self.layer_counts
-        if len(counts) == 1:
-            return str(self.n_layers)
-        return " + ".join(f"{n} {kind}" for kind, n in counts.items()) + " layers"
+        by_kind = " + ".join(f"{n} {kind}" for kind, n in self.layer_counts.items())
+        return f"{by_kind} layers" if len(self.layer_counts) > 1 else str(self.n_layers)
 
     def with_layers(self, n: int) -> Self:
         return self.model_copy(update={"n_layers": n})

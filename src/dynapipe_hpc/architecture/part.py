@@ -12,24 +12,16 @@ from dynapipe_hpc.data.microbatch import MicroBatch, Recompute
 class Amount(NamedTuple):
     """Coefficients of a quantity (operations, numbers or bytes) that depends on numbers of tokens.
 
-    Attributes:
-        per_own: Amount for every token that passes through the part (an own token).
-        per_source: Amount for every token of the other side, which own tokens attend to.
-        per_pair: Amount for every pair of an own token and a token that it attends to.
-        per_own_pair: Amount for every pair of own tokens of the same row.
-        per_square: Amount for every pair of positions in a single row, for any number of rows.
-        per_far_pair: Amount for every pair of own tokens of the same row that lie further apart
-            than the window of the part.
-        per_masked_square: Amount like `per_square`, where rows are longer than that window.
+    Own tokens are those that pass through the part; they may attend to tokens of the other side.
     """
 
     per_own: int = 0
-    per_source: int = 0
-    per_pair: int = 0
-    per_own_pair: int = 0
-    per_square: int = 0
-    per_far_pair: int = 0
-    per_masked_square: int = 0
+    per_source: int = 0  # for every token of the other side
+    per_pair: int = 0  # for every pair of an own token and a token that it attends to
+    per_own_pair: int = 0  # for every pair of own tokens of the same row
+    per_square: int = 0  # for every pair of positions in a single row, for any number of rows
+    per_far_pair: int = 0  # for every own pair that lies further apart than the part's window
+    per_masked_square: int = 0  # like `per_square`, where rows are longer than that window
 
     def times(self, factor: int) -> "Amount":
         return Amount(*(factor * each for each in self))
@@ -45,26 +37,14 @@ def total(*amounts: Amount) -> Amount:
 class Boundary(IntEnum):
     """Kind of the tensor that a stage sends to the next one, which returns its gradient.
 
-    ROWS: Activation of a micro-batch's rows; within and right after an encoder, of encoder rows.
-    PAIR: Output of the encoder and activation of the decoder, concatenated along tokens.
-
     Where shards divide the tokens of the residual stream, each shard sends and receives its part.
     """
 
-    ROWS = 0
-    PAIR = 1
+    ROWS = 0  # activation of rows; within and right after an encoder, of encoder rows
+    PAIR = 1  # output of the encoder and activation of the decoder, concatenated along tokens
 
     def shape(self, microbatch: MicroBatch, width: int, n_parts: int) -> tuple[int, ...]:
-        """Shape of the tensor, for a micro-batch.
-
-        Args:
-            microbatch: The micro-batch.
-            width: Width of the residual stream.
-            n_parts: Number of shards that divide the tokens; 1 if each holds all.
-
-        Returns:
-            (rows, tokens, width), or (tokens of a shard, width) if tokens are divided.
-        """
+        """Shape (rows, tokens, width), or (tokens of a shard, width) if `n_parts` divide them."""
         sides = [microbatch.row_tokens]
         if self is Boundary.PAIR:
             sides.append(microbatch.target_tokens)
@@ -84,16 +64,11 @@ MAX_MASK_BYTES = MASK_BYTES * MASKED_AT_ONCE
 
 
 class Side(IntEnum):
-    """Tokens of a micro-batch that pass through a part; the kernels number them in the same way.
+    """Tokens of a micro-batch that pass through a part; the kernels number them in the same way."""
 
-    INPUTS: Tokens of its rows; in an encoder-decoder model, of the encoder's rows.
-    TARGETS: Tokens of the decoder's rows, which also attend to the encoder's.
-    LONGER: Tokens of both sides; the longer side stands for both.
-    """
-
-    INPUTS = 0
-    TARGETS = 1
-    LONGER = 2
+    INPUTS = 0  # of its rows; in an encoder-decoder model, of the encoder's rows
+    TARGETS = 1  # of the decoder's rows, which also attend to the encoder's
+    LONGER = 2  # of both sides; the longer side stands for both
 
 
 class Work(NamedTuple):
@@ -101,21 +76,14 @@ class Work(NamedTuple):
 
     A multiplication and the addition that follows it count as two. Norms, activation functions
     and the softmax are left out: memory bandwidth limits them, not arithmetic.
-
-    Attributes:
-        linear: Operations of linear maps, which have weights.
-        attention: Operations of attention scores and of the weighted sums of values, which have no
-            weights.
-        spared: Operations that the backward pass does not need, as weights are frozen.
     """
 
     linear: Amount = NOTHING
-    attention: Amount = NOTHING
-    spared: Amount = NOTHING
+    attention: Amount = NOTHING  # scores, and weighted sums of values
+    spared: Amount = NOTHING  # not needed by the backward pass, as weights are frozen
 
     @property
     def forward(self) -> Amount:
-        """Operations of linear maps and attention together."""
         return total(self.linear, self.attention)
 
     @property
@@ -129,76 +97,47 @@ NO_WORK = Work()
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Block of a part: what lies between two additions to the residual stream.
+    """Block of a part on one shard: what lies between two additions to the residual stream."""
 
-    Attributes:
-        parameters: Number of weights on one shard, norms and biases included.
-        largest_weight: Size of the largest trained weight, in numbers.
-        work: Number of operations of the forward pass.
-        deferrable: Operations of linear maps whose weight gradients may be computed in a separate
-            pass; what these gradients need until then is no more than `kept`.
-        kept: Numbers kept for the backward pass, in the precision of activations.
-        n_sums: Number of all-reduces over shards in each direction, each of a tensor as wide as the
-            residual stream.
-        recomputed_in: Modes in which the backward pass recomputes the block.
-        frozen: Number of weights that are not trained.
-    """
-
-    parameters: int
-    largest_weight: int
+    parameters: int  # number of weights, norms and biases included
+    largest_weight: int  # size of the largest trained weight, in numbers
     work: Work = NO_WORK
+    # Operations of linear maps whose weight gradients may be computed in a separate pass; what
+    # these gradients need until then is no more than `kept`.
     deferrable: Amount = NOTHING
-    kept: Amount = NOTHING
-    n_sums: int = 0
+    kept: Amount = NOTHING  # numbers kept for the backward pass, in the precision of activations
+    n_sums: int = 0  # all-reduces per direction, each of a tensor as wide as the residual stream
     recomputed_in: tuple[Recompute, ...] = ()
-    frozen: int = 0
+    frozen: int = 0  # number of weights that are not trained
 
 
 class Weights(NamedTuple):
-    """Weights of a part on one shard.
+    """Weights of a part on one shard."""
 
-    Attributes:
-        n_numbers: Number of all weights, norms and biases included.
-        n_frozen: Number of weights that are not trained.
-        n_first: Number of weights in the first block, which other parts may share.
-    """
-
-    n_numbers: int
+    n_numbers: int  # of all weights, norms and biases included
     n_frozen: int
-    n_first: int
+    n_first: int  # in the first block, which other parts may share
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Part of a model: a layer, the embedding, the head, or the bias that a side's layers share.
-
-    Attributes:
-        side: Tokens that pass through the part.
-        blocks: Blocks of the part, on one shard.
-        entering: Numbers in the part's input, all that is kept of recomputed blocks.
-        transient: Numbers needed in addition while the forward pass runs.
-        transient_float32: Numbers in float32 needed in addition while the forward pass runs.
-        transient_most: Limit of each of these two kinds of transient numbers.
-        masked: Largest count of numbers that one dropout masks. Up to `MASKED_AT_ONCE` of them have
-            a mask at a time; masks are not kept.
-        gradient_term: Numbers in the gradient that a layer computes for a shared part; it
-            exists while the layer's backward pass runs.
-        gradient_sum: Numbers in the sum of these gradients, which is held from the first
-            layer's backward pass to the last layer's.
-        window: Number of tokens that attention with a window sees at most, including the token
-            itself; infinite without a window.
-    """
+    """Part of a model: a layer, the embedding, the head, or the bias that a side's layers share."""
 
     side: Side
     blocks: tuple[Block, ...]
-    entering: Amount = NOTHING
+    entering: Amount = NOTHING  # numbers in the input, all that is kept of recomputed blocks
+    # Numbers needed in addition while the forward pass runs, and the limit of each kind.
     transient: Amount = NOTHING
     transient_float32: Amount = NOTHING
     transient_most: float = math.inf
+    # Largest count of numbers that one dropout masks. Up to `MASKED_AT_ONCE` of them have a mask at
+    # a time; masks are not kept.
     masked: Amount = NOTHING
+    # Numbers in the gradient that a layer computes for a shared part, while its backward pass runs,
+    # and in the sum of these gradients, held from the first layer's backward pass to the last's.
     gradient_term: Amount = NOTHING
     gradient_sum: Amount = NOTHING
-    window: float = math.inf
+    window: float = math.inf  # most tokens that attention sees, including the token itself
 
     @property
     def parameters(self) -> int:

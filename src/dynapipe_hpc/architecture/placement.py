@@ -11,12 +11,7 @@ from dynapipe_hpc.architecture.part import Boundary
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Pipeline layout: the consecutive layers that each pipeline stage holds.
-
-    Attributes:
-        layers_per_stage: Number of layers on each stage, in the order in which rows pass them;
-            encoder layers come before decoder layers.
-    """
+    """Numbers of consecutive layers on the stages; encoder layers come before decoder layers."""
 
     layers_per_stage: tuple[int, ...]
 
@@ -46,9 +41,8 @@ class Placement:
         return [range(start, stop) for start, stop in pairwise(edges)]
 
     def parts(self, shape: ModelShape) -> list[Mapping[str, int]]:
-        last = self.n_stages - 1
         return [
-            shape.held(layers, first=stage == 0, last=stage == last)
+            shape.held(layers, first=stage == 0, last=stage == self.n_stages - 1)
             for stage, layers in enumerate(self.layers)
         ]
 

@@ -6,20 +6,17 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field
 
-from dynapipe_hpc.architecture.blocks import Maps, block_of, ends, layer, relative_bias
+from dynapipe_hpc.architecture.blocks import Maps, block_of, ends, layer
 from dynapipe_hpc.architecture.lora import frozen_but_adapters
 from dynapipe_hpc.architecture.model_shape import ModelShape
-from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, Amount, Boundary, Part, Side
+from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, Amount, Block, Boundary, Part, Side
 from dynapipe_hpc.data.microbatch import Recompute
 
 ENCODER, DECODER = "encoder", "decoder"
 # The relative bias that the layers of a side share on a stage.
 ENCODER_SIDE, DECODER_SIDE = "encoder_side", "decoder_side"
-EMBEDDING_WEIGHT, ENCODER_BIAS, DECODER_BIAS = (
-    "embedding.weight",
-    "encoder_bias.weight",
-    "decoder_bias.weight",
-)
+EMBEDDING_WEIGHT = "embedding.weight"
+ENCODER_BIAS, DECODER_BIAS = "encoder_bias.weight", "decoder_bias.weight"
 
 
 class T5Shape(ModelShape):
@@ -72,8 +69,7 @@ class T5Shape(ModelShape):
 
     @property
     def layer_counts(self) -> Mapping[str, int]:
-        n_encoders = self.n_layers
-        return {ENCODER: n_encoders, DECODER: self.n_decoder_layers or n_encoders}
+        return {ENCODER: self.n_layers, DECODER: self.n_decoder_layers or self.n_layers}
 
     @property
     def divides_outputs(self) -> bool:
@@ -152,7 +148,15 @@ class T5Shape(ModelShape):
         n_heads = self.n_heads // n_shards
         masked = stream if self.dropout else 0
         layer_of = partial(layer, masked=max(masked, inner) if masked else 0)
-        bias = partial(relative_bias, heads=n_heads, n_numbers=self.n_buckets * n_heads)
+        n_numbers = self.n_buckets * n_heads
+
+        def bias(side: Side, kept: Amount) -> Part:
+            # Every layer's attention keeps the same tensor, which is added to scores. Kernels that
+            # fuse attention compute its gradient in full for every layer, with all rows.
+            block = Block(n_numbers, largest_weight=n_numbers, kept=kept.times(n_heads))
+            term = Amount(per_own_pair=n_heads)
+            return Part(side, (block,), gradient_term=term, gradient_sum=block.kept)
+
         parts = {
             ENCODER: layer_of(Side.INPUTS, width, stream, inner, attention, fed_forward),
             DECODER: layer_of(Side.TARGETS, width, stream, inner, attention, crossed, fed_forward),

@@ -93,10 +93,7 @@ class TransformersShape(DecoderOnly):
 
     @property
     def slices_obstacle(self) -> str:
-        """Reason why samples cannot be cut into slices; empty if they can.
-
-        A slice attends to the tokens before it by a kernel that does not support soft caps.
-        """
+        # Nor does the kernel of slices support soft caps.
         if self.pairs_obstacle:
             return self.pairs_obstacle
         if self.model_type in TWICE:
@@ -107,10 +104,7 @@ class TransformersShape(DecoderOnly):
 
     @property
     def pairs_obstacle(self) -> str:
-        """Reason why the answers of a preference pair cannot share their prompt; empty if they can.
-
-        The kernel by which rejected answers attend to the prompt does not support soft caps.
-        """
+        # The kernel by which rejected answers attend to the prompt does not support soft caps.
         cap = getattr(self.config, "attn_logit_softcapping", None)
         return f"scores have a soft cap (attn_logit_softcapping is {cap})" if cap else ""
 

@@ -215,7 +215,9 @@ def demo_samples(n_samples: int, seed: int, max_bytes: int) -> Iterator[dict[str
     """
     for i in range(n_samples):
         rng = Random(f"{seed}/{i}")  # noqa: S311 (not a secret)
-        n_bytes = min(_draw_length(rng), max_bytes - SLACK_BYTES)
+        [(_, median, sigma)] = rng.choices(LENGTHS, [share for share, _, _ in LENGTHS])
+        drawn = round(rng.lognormvariate(math.log(median), sigma))
+        n_bytes = min(drawn, max_bytes - SLACK_BYTES)
         family = rng.choice([f for f in FAMILIES if f.shortest <= n_bytes < f.longest])
         inputs, targets = family.make(rng, n_bytes)
         yield {"inputs": inputs, "targets": targets, "task": family.name}
@@ -226,9 +228,3 @@ def write_demo_corpus(path: Path, samples: Iterable[object]) -> None:
     with atomic_write(path) as temporary, temporary.open("w", encoding="utf-8") as file:
         for sample in samples:
             file.write(json.dumps(sample) + "\n")
-
-
-def _draw_length(rng: Random) -> int:
-    weights = [share for share, _, _ in LENGTHS]
-    [(_, median, sigma)] = rng.choices(LENGTHS, weights)
-    return round(rng.lognormvariate(math.log(median), sigma))

@@ -1,7 +1,8 @@
 """The two kinds of error that users see without a traceback, and functions that print them."""
 
+import difflib
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from itertools import islice
 
 MAX_MESSAGE_CHARACTERS = 1600
@@ -65,3 +66,9 @@ def print_error(message: str) -> None:
 def warn(message: str) -> None:
     """Prints a warning as `print_error` does: the job continues, but not as it should."""
     print_error(f"warning: {message}")
+
+
+def did_you_mean(word: str, known: Sequence[str]) -> str:
+    """The nearest known word, as the end of a message; empty if none is near."""
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean '{close[0]}'?" if close else ""

@@ -144,14 +144,9 @@ def draw_lengths(n_samples: int, seed: int) -> MultitaskLengths:
 
 
 def _lengths(medians: Numbers, octaves: Numbers, words: npt.NDArray[np.uint64]) -> Tokens:
-    exponents = np.floor(np.ldexp(octaves * _about_normal(words), _FRACTION_BITS))
+    # Sums of the 12 halves of six words, as numbers from 0 to 1, minus 6: mean 0, variance 1.
+    sums = ((words & np.uint64(2**32 - 1)) + (words >> np.uint64(32))).sum(axis=1)
+    normal: Numbers = np.ldexp(sums.astype(np.float64), -32) - 6
+    exponents = np.floor(np.ldexp(octaves * normal, _FRACTION_BITS))
     lengths = medians * np.exp2(np.ldexp(exponents, -_FRACTION_BITS))
     return np.clip(np.rint(lengths), 1, LONGEST).astype(np.int64)
-
-
-def _about_normal(words: npt.NDArray[np.uint64]) -> Numbers:
-    """Sums of the 12 halves of six words, as numbers from 0 to 1, minus 6: mean 0, variance 1."""
-    low, high = words & np.uint64(2**32 - 1), words >> np.uint64(32)
-    sums = (low + high).sum(axis=1)
-    normal: Numbers = np.ldexp(sums.astype(np.float64), -32) - 6
-    return normal

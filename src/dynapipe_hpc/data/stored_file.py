@@ -72,18 +72,15 @@ def attributes_of(owner: h5py.HLObject) -> dict[str, Any]:
 
     Texts, whether of fixed or variable length, become `str`, and arrays of texts become tuples.
     """
-    return {name: _attribute(owner, name) for name in owner.attrs}
-
-
-def _attribute(owner: h5py.HLObject, name: str) -> Any:
-    kept = owner.attrs.get_id(name)
-    is_variable = h5py.check_vlen_dtype(kept.dtype) or kept.dtype.kind == "O"
-    if is_variable and (n := prod(kept.shape or ())) > MAX_TEXTS:
-        raise InputError(
-            f"attribute '{name}' has {n} texts of variable length, more than {MAX_TEXTS}; "
-            "write them with a fixed length"
-        )
-    return _own_type(name, owner.attrs[name])
+    for name in owner.attrs:
+        kept = owner.attrs.get_id(name)
+        is_variable = h5py.check_vlen_dtype(kept.dtype) or kept.dtype.kind == "O"
+        if is_variable and (n := prod(kept.shape or ())) > MAX_TEXTS:
+            raise InputError(
+                f"attribute '{name}' has {n} texts of variable length, more than {MAX_TEXTS}; "
+                "write them with a fixed length"
+            )
+    return {name: _own_type(name, value) for name, value in owner.attrs.items()}
 
 
 def _own_type(name: str, value: Any) -> Any:

@@ -1,7 +1,5 @@
 """The configuration of an experiment: its tables, and the checks that span them."""
 
-from collections.abc import Iterator
-from itertools import chain
 from typing import Any, Self
 
 from pydantic import Field, model_validator
@@ -143,42 +141,91 @@ class ExperimentConfig(ConfigTable):
         return (self.evaluation.held_out if self.evaluation else None) or 0.0
 
     @model_validator(mode="after")
-    def _check_tables_together(self) -> Self:
-        for problem in chain(_problems_of_samples(self), _problems_of_shards(self)):
-            raise ValueError(problem)
+    def _check_samples_suit_plans_and_training(self) -> Self:
+        data, model, planner, training = self.data, self.model, self.planner, self.training
+        multiple = planner.document_multiple
+        row_tokens = padded(data.max_tokens, multiple)
+        if row_tokens > model.max_tokens:
+            raise ValueError(
+                f"data.max_tokens ({data.max_tokens}) needs rows of {row_tokens} tokens, "
+                f"padded to a multiple of {multiple}, but model.max_tokens "
+                f"({model.max_tokens}) is less; raise it to at least {row_tokens} or "
+                "lower data.max_tokens"
+            )
+        if planner.slice_tokens and (obstacle := model.slices_obstacle):
+            raise ValueError(
+                f"planner.batch.slices is {planner.slice_tokens}, but samples of family "
+                f"{model.family!r} cannot be cut into slices, as {obstacle}; leave it out, "
+                "and cut long samples with data.max_tokens"
+            )
+        if training.preference_loss is not None and (problem := _problem_of_pairs(self)):
+            raise ValueError(f'training.objective is "{training.objective}", but {problem}')
+        if training.init_optimizer and model.init_from is None:
+            raise ValueError(
+                "training.init_optimizer is true, but there is no model.init_from whose optimizer "
+                "it could be; name a checkpoint there, or leave init_optimizer out"
+            )
+        if self.checkpoint.keep_best and self.evaluation is None:
+            raise ValueError(
+                "checkpoint.keep_best is true, but there is no [evaluation] table that says on "
+                "which samples a state is the best; add one, or set keep_best to false"
+            )
         return self
 
-
-def _problems_of_samples(config: ExperimentConfig) -> Iterator[str]:
-    """Contradictions between samples, plans and training."""
-    data, model, planner, training = config.data, config.model, config.planner, config.training
-    multiple = planner.document_multiple
-    row_tokens = padded(data.max_tokens, multiple)
-    if row_tokens > model.max_tokens:
-        yield (
-            f"data.max_tokens ({data.max_tokens}) needs rows of {row_tokens} tokens, "
-            f"padded to a multiple of {multiple}, but model.max_tokens "
-            f"({model.max_tokens}) is less; raise it to at least {row_tokens} or "
-            "lower data.max_tokens"
-        )
-    if planner.slice_tokens and (obstacle := model.slices_obstacle):
-        yield (
-            f"planner.batch.slices is {planner.slice_tokens}, but samples of family "
-            f"{model.family!r} cannot be cut into slices, as {obstacle}; leave it out, "
-            "and cut long samples with data.max_tokens"
-        )
-    if training.preference_loss is not None and (problem := _problem_of_pairs(config)):
-        yield f'training.objective is "{training.objective}", but {problem}'
-    if training.init_optimizer and model.init_from is None:
-        yield (
-            "training.init_optimizer is true, but there is no model.init_from whose optimizer "
-            "it could be; name a checkpoint there, or leave init_optimizer out"
-        )
-    if config.checkpoint.keep_best and config.evaluation is None:
-        yield (
-            "checkpoint.keep_best is true, but there is no [evaluation] table that says on "
-            "which samples a state is the best; add one, or set keep_best to false"
-        )
+    @model_validator(mode="after")
+    def _check_model_suits_stages_and_shards(self) -> Self:
+        cluster, model, planner = self.cluster, self.model, self.planner
+        n_shards, splits = cluster.n_shards, planner.schedule.split_backward
+        if not model.has_own_layers:
+            refused = {
+                f"cluster.n_shards is {n_shards}": n_shards > 1,
+                "planner.cost.recompute has 'selective'": "selective" in planner.cost.recompute,
+            }
+            for problem in (each for each, is_set in refused.items() if is_set):
+                raise ValueError(
+                    f"{problem}, but the layers of model.family = {model.family!r} belong to a "
+                    "library and run uncut; leave it out, or take a family of this package "
+                    "(docs/huggingface.md)"
+                )
+        if cluster.n_stages > model.n_all_layers:
+            raise ValueError(
+                f"cluster.n_stages ({cluster.n_stages}) exceeds model.n_layers "
+                f"({model.layers_text}); a stage needs at least one layer"
+            )
+        placed = model.layers_per_stage
+        if placed and len(placed) != cluster.n_stages:
+            raise ValueError(
+                f"model.layers_per_stage names {len(placed)} stages, but cluster.n_stages is "
+                f"{cluster.n_stages}; change either, or leave layers_per_stage out"
+            )
+        sizes = {name: getattr(model, name) for name in model.divisible_by_shards}
+        for name, size in sizes.items():
+            if size is not None and size % n_shards:
+                raise ValueError(
+                    f"cluster.n_shards ({n_shards}) does not divide model.{name} ({size}): every "
+                    "shard takes an equal part of heads and inner widths; set it to a "
+                    f"multiple, such as {-(-size // n_shards) * n_shards}, or change n_shards"
+                )
+        if splits and cluster.sequence_parallel:
+            raise ValueError(
+                "planner.schedule.split_backward and cluster.sequence_parallel are both true: the "
+                "gradients of weights need tokens of all shards, which would have to be gathered "
+                "again, or kept whole until then; set either to false"
+            )
+        if splits and isinstance(model, TransformersShape) and model.has_relu:
+            raise ValueError(
+                f"planner.schedule.split_backward is true, but layers of this {model.model_type} "
+                "have a ReLU, which frees too little memory for the gradients that would wait; set "
+                "it to false"
+            )
+        each_ids = model.ids_per_shard(n_shards)
+        if (n_shards - 1) * each_ids >= model.vocab_size:
+            raise ValueError(
+                f"model.vocab_size ({model.vocab_size}) leaves the last of cluster.n_shards "
+                f"({n_shards}) without token ids, as every shard takes {each_ids}; lower n_shards, "
+                f"or raise vocab_size to {n_shards * each_ids}"
+            )
+        return self
 
 
 def _problem_of_pairs(config: ExperimentConfig) -> str:
@@ -211,61 +258,6 @@ def _problem_of_pairs(config: ExperimentConfig) -> str:
     if config.data.lengths is not None:
         return "[data.lengths] draws no preference pairs; name a dataset in data.dataset"
     return ""
-
-
-def _problems_of_shards(config: ExperimentConfig) -> Iterator[str]:
-    """Contradictions between a model and its division over stages and shards."""
-    cluster, model, planner = config.cluster, config.model, config.planner
-    n_shards, splits = cluster.n_shards, planner.schedule.split_backward
-    if not model.has_own_layers:
-        refused = {
-            f"cluster.n_shards is {n_shards}": n_shards > 1,
-            "planner.cost.recompute has 'selective'": "selective" in planner.cost.recompute,
-        }
-        for problem in (each for each, is_set in refused.items() if is_set):
-            yield (
-                f"{problem}, but the layers of model.family = {model.family!r} belong to a "
-                "library and run uncut; leave it out, or take a family of this package "
-                "(docs/huggingface.md)"
-            )
-    if cluster.n_stages > model.n_all_layers:
-        yield (
-            f"cluster.n_stages ({cluster.n_stages}) exceeds model.n_layers "
-            f"({model.layers_text}); a stage needs at least one layer"
-        )
-    placed = model.layers_per_stage
-    if placed and len(placed) != cluster.n_stages:
-        yield (
-            f"model.layers_per_stage names {len(placed)} stages, but cluster.n_stages is "
-            f"{cluster.n_stages}; change either, or leave layers_per_stage out"
-        )
-    sizes = {name: getattr(model, name) for name in model.divisible_by_shards}
-    for name, size in sizes.items():
-        if size is not None and size % n_shards:
-            yield (
-                f"cluster.n_shards ({n_shards}) does not divide model.{name} ({size}): every "
-                "shard takes an equal part of heads and inner widths; set it to a "
-                f"multiple, such as {-(-size // n_shards) * n_shards}, or change n_shards"
-            )
-    if splits and cluster.sequence_parallel:
-        yield (
-            "planner.schedule.split_backward and cluster.sequence_parallel are both true: the "
-            "gradients of weights need tokens of all shards, which would have to be gathered "
-            "again, or kept whole until then; set either to false"
-        )
-    if splits and isinstance(model, TransformersShape) and model.has_relu:
-        yield (
-            f"planner.schedule.split_backward is true, but layers of this {model.model_type} "
-            "have a ReLU, which frees too little memory for the gradients that would wait; set "
-            "it to false"
-        )
-    each_ids = model.ids_per_shard(n_shards)
-    if (n_shards - 1) * each_ids >= model.vocab_size:
-        yield (
-            f"model.vocab_size ({model.vocab_size}) leaves the last of cluster.n_shards "
-            f"({n_shards}) without token ids, as every shard takes {each_ids}; lower n_shards, or "
-            f"raise vocab_size to {n_shards * each_ids}"
-        )
 
 
 def any_placement(config: ExperimentConfig) -> Placement:

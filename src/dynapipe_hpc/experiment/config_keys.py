@@ -9,8 +9,7 @@ from typing import Any
 
 import tomli_w
 
-from dynapipe_hpc.data.did_you_mean import did_you_mean
-from dynapipe_hpc.data.errors import InputError
+from dynapipe_hpc.data.errors import InputError, did_you_mean
 from dynapipe_hpc.experiment.config import ExperimentConfig
 
 REQUIRED = "required"

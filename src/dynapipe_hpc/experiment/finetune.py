@@ -18,7 +18,6 @@ from dynapipe_hpc.data.text.records import PAIR_FIELDS
 from dynapipe_hpc.data.text.tokenizer_files import read_tokenizer
 from dynapipe_hpc.data.text.tokenizers import load_tokenizer
 from dynapipe_hpc.experiment.checks import check_torch
-from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.load import load_config
 from dynapipe_hpc.experiment.preprocess_job import preprocess_together
 from dynapipe_hpc.experiment.run.start import start_experiment
@@ -135,7 +134,13 @@ def finetune(job: Job, wish: Finetune, progress_of: ProgressOf) -> int:
     if on_gpus and wish.measures:
         job.on_first(lambda: _name_costs(wish))
     with job.fail_together():
-        config = _checked_config(wish)
+        config = load_config(wish.config)
+        for override in wish.overrides:
+            if load_config(wish.config, [override]) != config:
+                raise InputError(
+                    f"{wish.config}: does not have {override}; leave that out, change the file, "
+                    "or name a new folder: -o FOLDER"
+                )
     cost = config.planner.cost
     is_to_measure = isinstance(cost, ProfiledConfig) and cost.path == wish.costs
     if is_to_measure and job.broadcast(not wish.costs.exists()):
@@ -226,17 +231,6 @@ def _nothing_left(job: Job, output: Path) -> Iterator[None]:
         raise
 
 
-def _checked_config(wish: Finetune) -> ExperimentConfig:
-    config = load_config(wish.config)
-    for override in wish.overrides:
-        if load_config(wish.config, [override]) != config:
-            raise InputError(
-                f"{wish.config}: does not have {override}; leave that out, change the file, or "
-                "name a new folder: -o FOLDER"
-            )
-    return config
-
-
 def _name_costs(wish: Finetune) -> None:
     """Lets the configuration name the costs that will be measured, unless it names other costs."""
     text = wish.config.read_text(encoding="utf-8")
@@ -251,7 +245,7 @@ def _name_costs(wish: Finetune) -> None:
         new.write_text(f"{before}{heading}{measured}{blank}{after}", encoding="utf-8")
 
 
-def _export(wish: Finetune) -> None:
+def _results(wish: Finetune) -> Iterator[str]:
     from dynapipe_hpc.training.huggingface.import_export import export_model
 
     model, adapters = (wish.output / name for name in ("model", "adapters"))
@@ -260,14 +254,9 @@ def _export(wish: Finetune) -> None:
         export_model(wish.run, adapters, None, None)
     if not model.exists():
         export_model(wish.run, model, None, wish.model if is_adapted else None)
-
-
-def _results(wish: Finetune) -> Iterator[str]:
-    _export(wish)
     run = RunFolder.open(wish.run)
     page = wish.output / "report.html"
-    comparison = compare([run])
-    write_page([run], comparison, page)
+    write_page([run], compare([run]), page)
     evaluations = run.evaluations()
     if evaluations:
         first, last = evaluations[0].loss, evaluations[-1].loss
@@ -276,7 +265,6 @@ def _results(wish: Finetune) -> Iterator[str]:
     seconds = sum(record.measured_ms for record in records) / 1e3
     tokens = sum(record.real_tokens for record in records)
     yield f"{tokens:,} tokens in {duration(seconds)}, {tokens / seconds:,.0f} tokens/s"
-    model = wish.output / "model"
     yield f"model: {model}; report: {page}; run: {run.path}"
     with DatasetFile(wish.data) as dataset:
         chat = " --chat" if dataset.header.turns or dataset.header.turn_end_ids else ""

@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -10,8 +11,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from dynapipe_hpc.architecture.placement import Placement
-from dynapipe_hpc.data.did_you_mean import did_you_mean
-from dynapipe_hpc.data.errors import InputError, quoted
+from dynapipe_hpc.data.errors import InputError, did_you_mean, quoted
 from dynapipe_hpc.data.input_file import read_text
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.config_keys import key_tables
@@ -153,8 +153,10 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> ExperimentConfig:
         return ExperimentConfig.model_validate(tables)
     except ValidationError as error:
         # A model to begin with would have the sizes, and is needed for the reference.
-        trains_pairs = (objective := _objective(tables)) in get_args(PreferenceObjective)
-        if origin is None and trains_pairs and _lacks_sizes(error):
+        training = tables.get("training")
+        objective: Any = training.get("objective") if isinstance(training, dict) else ""
+        lacks = [e["loc"][0] == "model" for e in error.errors() if e["type"] == "missing"]
+        if origin is None and any(lacks) and objective in get_args(PreferenceObjective):
             raise ConfigError(f"{path}: {lacking_origin_error(objective)}") from None
         raise ConfigError(explain(path, sources, tables, error)) from None
 
@@ -196,17 +198,12 @@ def to_toml(config: ExperimentConfig, placement: Placement | None = None) -> str
     return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
 
 
-def _lacks_sizes(error: ValidationError) -> bool:
-    return any(e["type"] == "missing" and e["loc"][0] == "model" for e in error.errors())
-
-
-def _objective(tables: Tables) -> Any:
-    training = tables.get("training")
-    return training.get("objective") if isinstance(training, dict) else None
-
-
 def _read(path: Path, parents: tuple[Path, ...] = ()) -> list[Source]:
-    tables = _parse(path)
+    text = read_text(path, MAX_BYTES)
+    try:
+        tables: Tables = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # from long numbers, and deeply nested tables
+        raise ConfigError(f"{path}: not valid TOML: {error}") from None
     parent = tables.pop("extends", None)
     source = Source(f"{path}:", tables)
     if parent is None:
@@ -222,14 +219,6 @@ def _read(path: Path, parents: tuple[Path, ...] = ()) -> list[Source]:
     return [*_read(path.parent / parent, (*parents, path.resolve())), source]
 
 
-def _parse(path: Path) -> Tables:
-    text = read_text(path, MAX_BYTES)
-    try:
-        return tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # from long numbers, and deeply nested tables
-        raise ConfigError(f"{path}: not valid TOML: {error}") from None
-
-
 def _forget_alternatives(below: Tables, above: Tables) -> None:
     for table, keys in ALTERNATIVES.items():
         lower, upper = below.get(table), above.get(table)
@@ -241,18 +230,12 @@ def _forget_alternatives(below: Tables, above: Tables) -> None:
 def _merge(below: Tables, above: Tables) -> None:
     for key, value in above.items():
         inherited = below.get(key)
-        if (
-            isinstance(value, dict)
-            and isinstance(inherited, dict)
-            and not _differs(inherited, value)
-        ):
-            _merge(inherited, value)
-        else:
-            below[key] = value
-
-
-def _differs(inherited: Tables, table: Tables) -> bool:
-    return any(tag in table and inherited.get(tag) != table[tag] for tag in ("kind", "rule"))
+        if isinstance(value, dict) and isinstance(inherited, dict):
+            tags = [tag for tag in ("kind", "rule") if tag in value]
+            if all(inherited.get(tag) == value[tag] for tag in tags):
+                _merge(inherited, value)
+                continue
+        below[key] = value
 
 
 def _parse_override(override: str) -> Tables:
@@ -260,19 +243,13 @@ def _parse_override(override: str) -> Tables:
     parts = [part.strip() for part in key.split(".")]
     if not separator or not all(parts):
         raise ConfigError(f"--set {override}: expected table.key=value")
-    value = _value(text)
+    value: Any = text  # a bare word is a string: quoting it twice on a shell is a nuisance
+    with suppress(ValueError, RecursionError):
+        table = tomllib.loads(f"value = {text}")
+        value = table["value"] if len(table) == 1 else text
     for part in reversed(parts):
         value = {part: value}
-    tables: Tables = value
-    return tables
-
-
-def _value(text: str) -> Any:
-    try:
-        table = tomllib.loads(f"value = {text}")
-    except (ValueError, RecursionError):
-        return text  # a bare word is a string: quoting it twice on a shell is a nuisance
-    return table["value"] if len(table) == 1 else text
+    return dict(value)
 
 
 def sizes_of_origin(model: Any) -> Source | None:

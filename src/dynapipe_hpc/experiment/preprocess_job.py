@@ -27,19 +27,6 @@ Answer = list[TokenizedLines] | Exception
 """Samples of the blocks of a rank, or the error that the first rank raises in its place."""
 
 
-def workers_of(job: Job, n_workers: int) -> int:
-    """Number of worker processes on this rank (collective).
-
-    If it is not configured, it is this rank's share of the cores that it may run on, which it
-    shares with the other ranks of its host.
-    """
-    cores = sorted(os.sched_getaffinity(0))
-    host = job.on_this_host()
-    n_sharing = host.broadcast(host.gather(cores)).count(cores)
-    host.free()
-    return n_workers or max(1, min(STARTED.n_cores, len(cores) // n_sharing))
-
-
 def preprocess_together(
     job: Job,
     sources: Sequence[Path],
@@ -63,7 +50,12 @@ def preprocess_together(
         check_files(sources, output, force=options.force)
 
     job.on_first(check)
-    n_workers = workers_of(job, options.n_workers)
+    # If their number is not configured, this rank has as many worker processes as its share of the
+    # cores that it may run on, which it shares with the other ranks of its host.
+    cores, host = sorted(os.sched_getaffinity(0)), job.on_this_host()
+    n_sharing = host.broadcast(host.gather(cores)).count(cores)
+    host.free()
+    n_workers = options.n_workers or max(1, min(STARTED.n_cores, len(cores) // n_sharing))
     totals = PreprocessTotals()
     with ExitStack() as stack, job.stop.observed():
         with job.fail_together():

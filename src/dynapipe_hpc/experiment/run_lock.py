@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from pydantic import TypeAdapter
@@ -77,11 +77,6 @@ class LockHolder:
     since: str
     process: ProcessIdentity | None
 
-    @classmethod
-    def this_process(cls, job: str) -> Self:
-        since = datetime.now(UTC).strftime(SINCE)
-        return cls(platform.node(), job, since, ProcessIdentity.of_this_process())
-
     def __str__(self) -> str:
         if self.process is None:
             return "whose lock file does not say which process it is"
@@ -131,7 +126,8 @@ class RunLock:
         A holder elsewhere that gave no sign of life for `patience_s` counts as gone.
         """
         self._folder, self._lock = folder, folder / LOCK
-        self._holder = LockHolder.this_process(job)
+        since, process = datetime.now(UTC).strftime(SINCE), ProcessIdentity.from_pid(os.getpid())
+        self._holder = LockHolder(platform.node(), job, since, process)
         self._own = self._lock / f"{uuid4().hex}.json"
         self._patience_s = patience_s
         self._released = threading.Event()
@@ -141,7 +137,20 @@ class RunLock:
         """Takes the lock, and creates the folder if there is none."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            self._take_when_free()
+            end_s = time.monotonic() + 2 * self._patience_s
+            while not self._take():
+                others = self._files()
+                for other in others:
+                    self._remove_if_gone(other)
+                if time.monotonic() > end_s:
+                    raise InputError(
+                        f"{self._lock}: cannot be taken; remove it if no run uses the folder"
+                    )
+                if not others:
+                    time.sleep(_PAUSE_S)
+            # Left by starts that were killed while they took the lock.
+            for left in self._folder.glob(f"{LOCK}.*"):
+                shutil.rmtree(left, ignore_errors=True)
         except OSError as error:
             raise InputError(
                 f"{self._folder}: cannot be written: {error.strerror}; choose another folder"
@@ -168,23 +177,6 @@ class RunLock:
             return self._own.exists()
         except OSError:  # nobody else can take the lock while the file system fails
             return self._beating.is_alive()
-
-    def _take_when_free(self) -> None:
-        end_s = time.monotonic() + 2 * self._patience_s
-        while not self._take():
-            others = self._files()
-            for other in others:
-                self._remove_if_gone(other)
-            if time.monotonic() > end_s:
-                raise InputError(
-                    f"{self._lock}: cannot be taken; remove it if no run uses the folder"
-                )
-            if not others:
-                time.sleep(_PAUSE_S)
-        for left in self._folder.glob(
-            f"{LOCK}.*"
-        ):  # left by a start that was killed while it took the lock
-            shutil.rmtree(left, ignore_errors=True)
 
     def _take(self) -> bool:
         temporary = self._folder / f"{LOCK}.{self._own.name}"

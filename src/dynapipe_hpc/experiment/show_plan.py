@@ -20,11 +20,10 @@ from dynapipe_hpc.plan.codec import encode_plans
 from dynapipe_hpc.plan.rank_plan import RankPlan, grid
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes, fits
 from dynapipe_hpc.planner.batch.row_length import check_rows
-from dynapipe_hpc.planner.choose.choice import Candidate, Choice, Infeasible
+from dynapipe_hpc.planner.choose.choice import Choice, Infeasible
 from dynapipe_hpc.planner.cost.cost_model import Shapes
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.lower_bound import LongestTrip, LowerBound
-from dynapipe_hpc.planner.schedule.pipeline import Pipeline
 from dynapipe_hpc.planner.schedule.rules import name_of
 from dynapipe_hpc.report.run_folder import write_atomically
 from dynapipe_hpc.report.timeline import microbatch_times_ms, plan_strip, plan_svg, planned_bars
@@ -71,18 +70,17 @@ def _plan(planner: Planner, number: int, batch: Lengths) -> tuple[Record, LowerB
         "planning_ms": planning_ms,
         "lower_bound_ms": bound.iteration_ms,
         "longest_trip_ms": bound.longest_trip_ms,
-        "replicas": [_replica(pipeline) for pipeline in choice.pipelines],
+        "replicas": [
+            {
+                "makespan_ms": pipeline.timeline.makespan_ms,
+                "peak_bytes": pipeline.timeline.peak_bytes.tolist(),
+                "microbatches": [_microbatch(m) for m in pipeline.microbatches],
+                "orders": str(pipeline.schedule).split("\n"),
+            }
+            for pipeline in choice.pipelines
+        ],
     }
     return record, bound
-
-
-def _replica(pipeline: Pipeline) -> Record:
-    return {
-        "makespan_ms": pipeline.timeline.makespan_ms,
-        "peak_bytes": pipeline.timeline.peak_bytes.tolist(),
-        "microbatches": [_microbatch(m) for m in pipeline.microbatches],
-        "orders": str(pipeline.schedule).split("\n"),
-    }
 
 
 def _microbatch(microbatch: MicroBatch) -> Record:
@@ -239,21 +237,17 @@ def _ranks(plans: Sequence[RankPlan], choice: Choice, cluster: Cluster) -> Itera
     """A line per rank; a rank is idle while it runs no pass, until the slowest replica ends."""
     for plan in plans:
         timeline, stage = choice.pipelines[plan.replica].timeline, plan.stage
+        place = f"replica {plan.replica}, stage {stage}"
+        if cluster.n_shards > 1:
+            first = cluster.rank_of(plan.replica, stage)
+            place += f", on ranks {first} to {first + cluster.n_shards - 1} of the job"
         busy_ms = timeline.busy_ms[stage]
         sending_ms = np.nansum(timeline.send_end_ms[stage] - timeline.send_start_ms[stage])
         yield (
-            f"rank {plan.rank} ({_place(plan, cluster)}): {busy_ms:,.1f} ms busy, "
+            f"rank {plan.rank} ({place}): {busy_ms:,.1f} ms busy, "
             f"{choice.best.makespan_ms - busy_ms:,.1f} ms idle, {sending_ms:,.1f} ms sending, "
             f"peak {timeline.peak_bytes[stage] / 1e6:,.1f} MB of {plan.memory.limit / 1e6:,.1f} MB"
         )
-
-
-def _place(plan: RankPlan, cluster: Cluster) -> str:
-    place = f"replica {plan.replica}, stage {plan.stage}"
-    if cluster.n_shards == 1:
-        return place
-    first = cluster.rank_of(plan.replica, plan.stage)
-    return f"{place}, on ranks {first} to {first + cluster.n_shards - 1} of the job"
 
 
 def explain_choice(choice: Choice) -> Iterator[str]:
@@ -262,15 +256,13 @@ def explain_choice(choice: Choice) -> Iterator[str]:
     yield "candidates: way to micro-batches | makespan | highest peak | schedule of each replica"
     for each in choice.tried:
         mark = "*" if each is choice.best else " "
-        yield f"{mark} {each.way:<{width}} | {_outcome(each)}"
-
-
-def _outcome(candidate: Candidate | Infeasible) -> str:
-    if isinstance(candidate, Infeasible):
-        return f"infeasible: {candidate.reason}"
-    peak_bytes = max(pipeline.timeline.peak_bytes.max() for pipeline in candidate.pipelines)
-    rules = ", ".join(name_of(pipeline.rule) for pipeline in candidate.pipelines)
-    return f"{candidate.makespan_ms:10,.1f} ms | {peak_bytes / 1e6:10,.1f} MB | {rules}"
+        if isinstance(each, Infeasible):
+            outcome = f"infeasible: {each.reason}"
+        else:
+            peak_bytes = max(pipeline.timeline.peak_bytes.max() for pipeline in each.pipelines)
+            rules = ", ".join(name_of(pipeline.rule) for pipeline in each.pipelines)
+            outcome = f"{each.makespan_ms:10,.1f} ms | {peak_bytes / 1e6:10,.1f} MB | {rules}"
+        yield f"{mark} {each.way:<{width}} | {outcome}"
 
 
 def explain_outlier(trip: LongestTrip) -> str:

@@ -203,10 +203,12 @@ def mpi_settings(
     connections, with Open MPI on all interfaces. A single process does without shared memory, too:
     without a launcher nothing would remove the segment of 16.8 MB that Open MPI leaves.
     """
-    variables = {"HOME": (home := _home())}
+    # Unchanged if there is neither HOME nor an entry of the user.
+    home = Path(os.sep if (known := os.path.expanduser("~")) == "~" else known)  # noqa: PTH111
+    variables = {"HOME": str(home)}
     if is_own:
         etc = Path(sys.prefix) / "etc" / OF_RANKS.name
-        files = (Path(home) / ".openmpi" / "mca-params.conf", etc, OF_RANKS)
+        files = (home / ".openmpi" / "mca-params.conf", etc, OF_RANKS)
         variables["OPAL_PREFIX"] = sys.prefix
         variables["OMPI_MCA_mca_base_param_files"] = ",".join(map(str, files))
     if started.is_on_one_host:
@@ -220,11 +222,3 @@ def mpi_settings(
     finally:
         for name in added:
             del environment[name]
-
-
-def _home() -> str:
-    """The user's home, where Open MPI looks for settings; the root folder if it is unknown."""
-    try:
-        return str(Path.home())
-    except RuntimeError:  # neither HOME nor an entry of the user
-        return os.sep

@@ -2,6 +2,7 @@
 
 import os
 import platform
+from contextlib import suppress
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -17,10 +18,15 @@ PROCESSES, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 @cache
 def machine_facts(n_ranks: int) -> dict[str, str | int]:
     """Host, processors, launcher and software versions by name, as plain values."""
+    processor = platform.processor()
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+        processor = next(names, platform.machine())
     facts: dict[str, str | int] = {
         "host": platform.node(),
         "system": platform.platform(),
-        "processor": _processor(),
+        "processor": processor,
         "cores": os.cpu_count() or 0,
         "ranks": n_ranks,
         "launcher": STARTED.launcher or "none",
@@ -45,15 +51,6 @@ def usable_bytes() -> int:
     limits = [folder / "memory.max" for folder in (group, *group.parents)]
     texts = [limit.read_text().strip() for limit in limits if limit.is_file()]
     return min([total_bytes, *(int(limit) for limit in texts if limit != "max")])
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.machine())
 
 
 def crowded_hosts(job: Job, threads: int) -> list[str]:

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -20,13 +21,18 @@ class ProcessIdentity:
     started: str
 
     @classmethod
-    def of_this_process(cls) -> Self:
-        pid = os.getpid()
-        return cls(_boot(), _names(), pid, _started(pid))
+    def from_pid(cls, pid: int) -> Self:
+        """The process that has a number in this container of this host, if there is one."""
+        names, numbers = "", _numbers(pid)
+        with suppress(OSError):
+            names = str(Path("/proc/self/ns/pid").readlink())
+        boot = _read("/proc/sys/kernel/random/boot_id").strip()
+        return cls(boot, names, pid, numbers[_STARTED] if numbers else "")
 
     def is_alive(self) -> bool | None:
         """Whether the process is alive; None if that is unknown (another host or container)."""
-        if not self.boot or (self.boot, self.names) != (_boot(), _names()):
+        now = self.from_pid(self.pid)
+        if not self.boot or (self.boot, self.names) != (now.boot, now.names):
             return None
         try:
             os.kill(self.pid, 0)
@@ -34,29 +40,13 @@ class ProcessIdentity:
             return False
         except PermissionError:  # of another user
             return True
-        return _started(self.pid) == self.started and state_of(self.pid) != "gone"
+        return now.started == self.started and state_of(self.pid) != "gone"
 
 
 def state_of(pid: int) -> str:
     """State of a process: "runs", "stopped", "waits for a disk" or "gone"."""
     numbers = _numbers(pid)
     return _STATES.get(numbers[_STATE], "runs") if numbers else "gone"
-
-
-def _boot() -> str:
-    return _read("/proc/sys/kernel/random/boot_id").strip()
-
-
-def _names() -> str:
-    try:
-        return str(Path("/proc/self/ns/pid").readlink())
-    except OSError:
-        return ""
-
-
-def _started(pid: int) -> str:
-    numbers = _numbers(pid)
-    return numbers[_STARTED] if numbers else ""
 
 
 def _numbers(pid: int) -> list[str]:

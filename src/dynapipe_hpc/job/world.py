@@ -8,7 +8,6 @@ import os
 import signal
 import time
 import warnings
-from typing import NoReturn
 
 import mpi4py
 
@@ -51,29 +50,22 @@ def _start() -> None:
             check_interface(STARTED, version)
             with mpi_settings(STARTED, os.environ, is_own=is_own_open_mpi()):
                 MPI.Init_thread(MPI.THREAD_MULTIPLE)
-            _let_others_initialize(version)
+            # Under srun, Open MPI 5 rarely ends MPI_Init on one rank while another still waits
+            # there for a fence and does not know MPI_COMM_WORLD yet. A message would end that rank
+            # by a segmentation fault (https://github.com/open-mpi/ompi/issues/12495). MPI_Init
+            # itself sends none.
+            if STARTED.launcher == "srun" and STARTED.size > 1 and version.startswith("Open MPI"):
+                time.sleep(SETTLE_S)
         check_world(STARTED, MPI.COMM_WORLD.Get_size(), version)
         check_threads(MPI.Query_thread() == MPI.THREAD_MULTIPLE, version)
     except InputError as error:
-        _refuse(str(error))
-
-
-def _let_others_initialize(version: str) -> None:
-    # Under srun, Open MPI 5 rarely ends MPI_Init on one rank while another still waits there for a
-    # fence and does not know MPI_COMM_WORLD yet. A message would end that rank by a segmentation
-    # fault (https://github.com/open-mpi/ompi/issues/12495). MPI_Init itself sends none.
-    if STARTED.launcher == "srun" and STARTED.size > 1 and version.startswith("Open MPI"):
-        time.sleep(SETTLE_S)
-
-
-def _refuse(message: str) -> NoReturn:
-    if STARTED.rank == 0:
-        print_error(message)
-    # Launchers end all processes when one ends. The pause lets the first one print its message,
-    # and all of them end with the same exit code.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    time.sleep(PATIENCE_S)
-    raise SystemExit(2)
+        if STARTED.rank == 0:
+            print_error(str(error))
+        # Launchers end all processes when one ends. The pause lets the first one print its message,
+        # and all of them end with the same exit code.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(PATIENCE_S)
+        raise SystemExit(2) from None
 
 
 _start()

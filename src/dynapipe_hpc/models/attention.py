@@ -38,8 +38,11 @@ def attention(
     only itself and earlier positions. `scale`: Factor of scores; None means 1 / sqrt(head size).
     """
     n_heads = query.shape[1] // key.shape[1]
-    if n_heads > 1 and not _takes_groups(query, key, bias, is_causal=is_causal):
-        key, value = (each.repeat_interleave(n_heads, 1) for each in (key, value))
+    if n_heads > 1:
+        # If no fused kernel takes grouped queries, torch would keep all scores.
+        options = {"is_causal": is_causal, "enable_gqa": True}
+        if torch._fused_sdp_choice(query, key, key, bias, **options) == SDPBackend.MATH.value:
+            key, value = (each.repeat_interleave(n_heads, 1) for each in (key, value))
     has_groups = query.shape[1] != key.shape[1]
     return functional.scaled_dot_product_attention(
         query, key, value, bias, is_causal=is_causal, scale=scale, enable_gqa=has_groups
@@ -124,12 +127,6 @@ def attention_in_groups(
         found = attend_rows(*of_heads, bias=of_bias, is_causal=is_causal, scale=scale)
         attended.append(found.transpose(0, rows_first).flatten(1, 2))
     return torch.cat(attended, 1).index_select(1, groups.places)[None]
-
-
-def _takes_groups(query: Tensor, key: Tensor, bias: Tensor | None, *, is_causal: bool) -> bool:
-    """Whether a fused kernel takes grouped queries; if none does, torch would keep all scores."""
-    chosen = torch._fused_sdp_choice(query, key, key, bias, is_causal=is_causal, enable_gqa=True)
-    return chosen != SDPBackend.MATH.value
 
 
 def choose_kernels() -> None:

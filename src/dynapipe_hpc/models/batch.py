@@ -24,8 +24,7 @@ from dynapipe_hpc.models.documents import (
     segments_of,
 )
 from dynapipe_hpc.models.dropout import dropout_keys
-from dynapipe_hpc.models.key_value_cache import KeyValueCache
-from dynapipe_hpc.models.packed_attention import CachedKeys, packed_attention, scaled
+from dynapipe_hpc.models.packed_attention import CachedKeys, KeyValueCache, packed_attention, scaled
 from dynapipe_hpc.models.rotary import Angles
 
 IntegerArray = npt.NDArray[np.integer[Any]]

@@ -1,6 +1,7 @@
 """Decoder-only models as torch modules: attention, embedding, and the layers of one stage."""
 
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -50,12 +51,19 @@ class SelfAttention(nn.Module):
             self.query = ColumnLinear(width, heads, shards, bias=has_bias)
             self.key = ColumnLinear(width, sources, shards, bias=has_bias)
             self.value = ColumnLinear(width, sources, shards, bias=has_bias)
-        self.query_norm = HeadNorm(shape) if settings.qk_norm else None
-        self.key_norm = HeadNorm(shape) if settings.qk_norm else None
+        norm_of_heads = partial(HeadNorm, shape.head_width, eps=shape.norm_epsilon)
+        self.query_norm = norm_of_heads() if settings.qk_norm else None
+        self.key_norm = norm_of_heads() if settings.qk_norm else None
         self.output = RowLinear(heads, width, shards, bias=settings.output_bias)
 
     def forward(self, hidden: Tensor, stream: ResidualStream, batch: Batch) -> Tensor:
-        query, key, value = self._projected(hidden, stream)
+        # Queries, keys and values, each of shape (rows, tokens, heads, head size).
+        if self.is_joined:
+            (joined,) = stream.map(hidden, self.query_key_value)
+            query, key, value = joined.view(*joined.shape[:2], 3, -1, self.head_size).unbind(2)
+        else:
+            mapped = stream.map(hidden, self.query, self.key, self.value)
+            query, key, value = (each.view(*each.shape[:2], -1, self.head_size) for each in mapped)
         if self.query_norm and self.key_norm:
             query, key = self.query_norm(query, stream), self.key_norm(key, stream)
         if batch.angles is not None:
@@ -64,27 +72,14 @@ class SelfAttention(nn.Module):
         output: Tensor = self.output(attended, stream)
         return output
 
-    def _projected(self, hidden: Tensor, stream: ResidualStream) -> tuple[Tensor, ...]:
-        """Queries, keys and values, each of shape (rows, tokens, heads, head size)."""
-        if self.is_joined:
-            (joined,) = stream.map(hidden, self.query_key_value)
-            return joined.view(*joined.shape[:2], 3, -1, self.head_size).unbind(2)
-        mapped = stream.map(hidden, self.query, self.key, self.value)
-        return tuple(each.view(*each.shape[:2], -1, self.head_size) for each in mapped)
 
-
-class HeadNorm(nn.Module):
+class HeadNorm(nn.RMSNorm):
     """RMS norm over the width of a head, with learned scales that all heads share (Qwen3)."""
 
-    def __init__(self, shape: ModelShape) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(shape.head_width))
-        self._epsilon = shape.norm_epsilon
-
-    def forward(self, vectors: Tensor, stream: ResidualStream) -> Tensor:
+    def forward(self, vectors: Tensor, stream: ResidualStream) -> Tensor:  # type: ignore[override]
         """Normalises a shard's heads, shape (rows, tokens, heads, head size)."""
         scales = stream.common(self.weight)
-        return functional.rms_norm(vectors, scales.shape, scales, self._epsilon)
+        return functional.rms_norm(vectors, scales.shape, scales, self.eps)
 
 
 def norm_of(shape: DecoderShape) -> nn.Module:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -93,12 +93,12 @@ class DeferredWeights:
     """
 
     def __init__(self) -> None:
-        self._waiting: deque[_Product] = deque()
+        self._waiting: deque[tuple[Tensor, Tensor, Tensor]] = deque()
 
     @property
     def weights(self) -> list[Tensor]:
         """Weights whose gradients wait; a backward pass defers each weight's gradient only once."""
-        return [product.weight for product in self._waiting]
+        return [weight for weight, *_ in self._waiting]
 
     @property
     def kept(self) -> list[Tensor]:
@@ -106,7 +106,7 @@ class DeferredWeights:
         return [tensor for _, *factors in self._waiting for tensor in factors]
 
     def defer(self, weight: Tensor, values: Tensor, gradient: Tensor) -> None:
-        self._waiting.append(_Product(weight, values, gradient))
+        self._waiting.append((weight, values, gradient))
 
     def accumulate(self) -> None:
         """Accumulates the gradients in the order of the backward pass, and frees the queue.
@@ -118,12 +118,6 @@ class DeferredWeights:
             product = weight_gradient(weight, values, gradient)
             del values, gradient  # before the next is computed
             run_backward(weight, product)
-
-
-class _Product(NamedTuple):
-    weight: Tensor
-    values: Tensor
-    gradient: Tensor
 
 
 _QUEUE: ContextVar[DeferredWeights | None] = ContextVar("deferred weights", default=None)

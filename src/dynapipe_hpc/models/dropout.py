@@ -56,12 +56,7 @@ class Dropout(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self._rate, self._place = 0.0, 0
-
-    def set(self, rate: float, seed: int, name: str) -> None:
-        """Sets the share of numbers that become zero, and the place in the model by its name."""
-        digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
-        self._rate, self._place = rate, int.from_bytes(digest[:8], "little", signed=True)
+        self.rate, self.place = 0.0, 0
 
     def forward(self, values: Tensor, keys: Tensor | None, first_column: int = 0) -> Tensor:
         """Values with some set to zero, and the rest divided by one minus the share of zeros.
@@ -71,9 +66,9 @@ class Dropout(nn.Module):
         `keys`: Keys of the tokens, shape (...); None to drop nothing. `first_column`: Number of the
         first column, where shards divide columns.
         """
-        if keys is None or not self._rate:
+        if keys is None or not self.rate:
             return values
-        dropped: Tensor = _Drop.apply(values, keys, self._place, self._rate, first_column)  # type: ignore[no-untyped-call]
+        dropped: Tensor = _Drop.apply(values, keys, self.place, self.rate, first_column)  # type: ignore[no-untyped-call]
         return dropped
 
 
@@ -81,7 +76,9 @@ def set_dropout(module: nn.Module, rate: float, seed: int) -> None:
     """Sets every dropout of a module, whose submodules are named as in the unsplit model."""
     for name, each in module.named_modules():
         if isinstance(each, Dropout):
-            each.set(rate, seed, name)
+            # The place in the model is known by its name.
+            digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
+            each.rate, each.place = rate, int.from_bytes(digest[:8], "little", signed=True)
 
 
 class _Drop(Function):

@@ -25,18 +25,9 @@ CPU = torch.device("cpu")
 class StageOfFamily(nn.Module, ABC):
     """Some consecutive layers of a model, with the embedding or the head where they belong.
 
-    Parameters carry the names and initial values that they have in the unsplit model. All shards
-    of a stage run the same passes in the same order, and return the same values.
-
-    Args:
-        shape: Sizes of the complete model.
-        layers: Indices of the layers held; may be empty.
-        first: Whether the stage begins with the embedding.
-        last: Whether the stage ends with the head and the loss.
-        shards: The ranks that hold its shards.
-        seed: Seed of the initial weights of the complete model.
-        dtype: Type of weights and activations.
-        device: Where both are.
+    Parameters carry the names and initial values that they have in the unsplit model, which `seed`
+    chooses; there may be no layers. All shards of a stage run the same passes in the same order,
+    and return the same values.
     """
 
     def __init__(
@@ -87,16 +78,10 @@ class StageOfFamily(nn.Module, ABC):
 
     @abstractmethod
     def run(self, activation: Tensor | None, batch: Batch, recompute: Recompute) -> Tensor:
-        """Runs the stage on a micro-batch.
+        """Runs the stage on a micro-batch that `collate` made, after the stage before (if any).
 
-        Args:
-            activation: What the stage before returned; None on the first stage.
-            batch: The micro-batch as the stage needs it, made by `collate`.
-            recompute: What backward computes again in every layer.
-
-        Returns:
-            The activation for the next stage; on the last stage, the losses of predictions, shape
-            (rows, tokens), or logits if the batch has no labels.
+        Returns the activation for the next stage; on the last stage, the losses of predictions,
+        shape (rows, tokens), or logits if the batch has no labels.
         """
 
 

@@ -2,14 +2,14 @@
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
 from dynapipe_hpc.models.sharding.sharded_linear import LORA_A, LORA_B
-from dynapipe_hpc.models.sharding.split import WHOLE, Split, splits_of
+from dynapipe_hpc.models.sharding.shards import WHOLE, Split, splits_of
 
 STANDARD_DEVIATION = 0.02
 DRAWN_AT_ONCE = 1 << 22
@@ -33,16 +33,20 @@ def initialize(module: nn.Module, seed: int, deviation_of: Deviation) -> None:
         for name, parameter in module.named_parameters():
             if parameter.is_meta:  # without numbers, and drawing takes long
                 continue
+            split = splits.get(name, WHOLE)
+            shape = split.whole_shape(parameter.shape)
             if name.endswith("norm.weight"):
                 parameter.fill_(1)
             elif name.endswith(("bias", LORA_B)):
                 parameter.zero_()
             elif name.endswith(LORA_A):
-                _draw_adapter(parameter, splits.get(name, WHOLE), _stream(seed, name, WHOLE))
+                # Uniform up to 1 / sqrt(inputs), as in `torch.nn.Linear` and `peft`; source: He et
+                # al., "Delving Deep into Rectifiers", arXiv:1502.01852, with the slope sqrt(5).
+                stream = _stream(seed, name, WHOLE)
+                drawn = torch.rand(shape, generator=stream, dtype=torch.float32)
+                parameter.copy_(split.part_of((2 * drawn - 1) / math.sqrt(shape[1])))
             else:
-                split = splits.get(name, WHOLE)
-                deviation = deviation_of(name, split.whole_shape(parameter.shape))
-                _draw(parameter, split, _stream(seed, name, split), deviation)
+                _draw(parameter, split, _stream(seed, name, split), deviation_of(name, shape))
 
 
 def gpt_deviation(n_layers: int) -> Deviation:
@@ -62,32 +66,16 @@ def _draw(parameter: Tensor, split: Split, stream: torch.Generator, deviation: f
     """Draws a shard of a weight; its fill beyond the end of the weight is zero."""
     own = split.own_part(parameter)
     parameter.zero_()
-    for rows in _blocks(own.view(-1, own.shape[-1]) if own.ndim > 2 else own):
-        drawn = torch.randn(rows.shape, generator=stream, dtype=torch.float32)
-        rows.copy_(drawn.mul_(deviation))
-
-
-def _blocks(values: Tensor) -> Sequence[Tensor]:
-    """Blocks of rows, one in memory at a time, which get the same bits as in a single draw.
-
-    Torch draws 16 numbers at a time, and the last 16 again if the last group is not full. So all
-    blocks but the last are a multiple of 16 numbers, and the last has more than 16.
-    """
+    values = own.view(-1, own.shape[-1]) if own.ndim > 2 else own
+    # One block of rows is in memory at a time, with the bits of a single draw. As torch draws 16
+    # numbers at a time, and the last 16 again if the last group is not full, all blocks but the
+    # last are a multiple of 16 numbers, and the last has more than 16.
     n_of_rows = DRAWN_AT_ONCE * len(values) // max(1, values.numel())
     step = max(1, n_of_rows // GROUP) * GROUP
     starts = range(0, max(1, len(values) - GROUP), step)
-    return [values[i:j] for i, j in pairwise([*starts, len(values)])]
-
-
-def _draw_adapter(first: Tensor, split: Split, stream: torch.Generator) -> None:
-    """Draws the shard of the matrix A of an adapter, uniform up to 1 / sqrt(inputs).
-
-    Source: He et al., "Delving Deep into Rectifiers", ICCV 2015, arXiv:1502.01852, with the slope
-    sqrt(5), as in `torch.nn.Linear` and `peft`.
-    """
-    shape = split.whole_shape(first.shape)
-    drawn = torch.rand(shape, generator=stream, dtype=torch.float32)
-    first.copy_(split.part_of((2 * drawn - 1) / math.sqrt(shape[1])))
+    for rows in (values[i:j] for i, j in pairwise([*starts, len(values)])):
+        drawn = torch.randn(rows.shape, generator=stream, dtype=torch.float32)
+        rows.copy_(drawn.mul_(deviation))
 
 
 def _stream(seed: int, name: str, split: Split) -> torch.Generator:

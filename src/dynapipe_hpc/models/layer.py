@@ -82,13 +82,22 @@ class TransformerLayer(nn.Module):
         return output
 
 
-class GeluFeedForward(nn.Module):
-    """Two linear maps with a GELU between them; every shard has its part of the inner width."""
+class FeedForward(nn.Module):
+    """Two linear maps; every shard has its part of the inner width, of each of `n_blocks`."""
 
-    def __init__(self, shape: ModelShape, shards: Shards, *, bias: bool) -> None:
+    n_blocks = 1
+
+    def __init__(self, shape: ModelShape, shards: Shards, *, bias: bool = False) -> None:
         super().__init__()
-        self.inner = ColumnLinear(shape.hidden_size, shape.ffn_size, shards, bias=bias)
-        self.output = RowLinear(shape.ffn_size, shape.hidden_size, shards, bias=bias)
+        width, inner, n = shape.hidden_size, shape.ffn_size, self.n_blocks
+        self.inner = ColumnLinear(width, n * inner, shards, n_blocks=n, bias=bias)
+        self.output = RowLinear(inner, width, shards, bias=bias)
+        self.dropout = Dropout()
+        self._first_column = shards.shard * (inner // shards.n_shards)
+
+
+class GeluFeedForward(FeedForward):
+    """Two linear maps with a GELU between them."""
 
     def forward(self, hidden: Tensor, stream: ResidualStream) -> Tensor:
         (inner,) = stream.map(hidden, self.inner)
@@ -96,15 +105,8 @@ class GeluFeedForward(nn.Module):
         return output
 
 
-class ReluFeedForward(nn.Module):
+class ReluFeedForward(FeedForward):
     """Two linear maps with a ReLU between them, and dropout."""
-
-    def __init__(self, shape: ModelShape, shards: Shards) -> None:
-        super().__init__()
-        self.inner = ColumnLinear(shape.hidden_size, shape.ffn_size, shards, bias=False)
-        self.output = RowLinear(shape.ffn_size, shape.hidden_size, shards, bias=False)
-        self.dropout = Dropout()
-        self._first_column = shards.shard * (shape.ffn_size // shards.n_shards)
 
     def forward(self, hidden: Tensor, stream: ResidualStream) -> Tensor:
         (inner,) = stream.map(hidden, self.inner)
@@ -117,7 +119,7 @@ class ReluFeedForward(nn.Module):
         return output
 
 
-class GatedFeedForward(nn.Module):
+class GatedFeedForward(FeedForward):
     """Two maps, a function of the first times the second, and a map back, with dropout.
 
     The weight of `inner` has the rows of the first map (the gate, to which the function applies),
@@ -127,6 +129,8 @@ class GatedFeedForward(nn.Module):
     Source: Shazeer, "GLU Variants Improve Transformer", arXiv:2002.05202, section 2.
     """
 
+    n_blocks = 2
+
     def __init__(
         self,
         shape: ModelShape,
@@ -135,13 +139,8 @@ class GatedFeedForward(nn.Module):
         *,
         bias: bool = False,
     ) -> None:
-        super().__init__()
-        width, inner = shape.hidden_size, shape.ffn_size
-        self.inner = ColumnLinear(width, 2 * inner, shards, n_blocks=2, bias=bias)
-        self.output = RowLinear(inner, width, shards, bias=bias)
-        self.dropout = Dropout()
+        super().__init__(shape, shards, bias=bias)
         self._function = function
-        self._first_column = shards.shard * (inner // shards.n_shards)
 
     def forward(self, hidden: Tensor, stream: ResidualStream) -> Tensor:
         (both,) = stream.map(hidden, self.inner)

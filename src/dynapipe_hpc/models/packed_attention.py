@@ -1,5 +1,7 @@
 """Attention of documents laid end to end, to their own keys and those of prompts or a cache.
 
+The cache holds keys and values of a sample's tokens so far, for the tokens that come after them.
+
 On GPUs, it is computed by kernels that torch is built with. The operators behind
 `torch.nn.attention.varlen` are called directly: that module came with torch 2.11, and its first
 call imports a compiler. In torch 2.6 to 2.13, for CUDA and ROCm, the operators took the same
@@ -16,13 +18,87 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from dynapipe_hpc.models.documents import Branches, Documents
-from dynapipe_hpc.models.key_value_cache import LayerCache
 
 _MAX_HEAD_SIZE, _HEAD_MULTIPLE = 256, 8
 _MIN_CAPABILITY = (8, 0)
 _MIN_QUERIES = 2
 _PROBE_QUERIES, _PROBE_KEYS = (5, 9), (12, 9)
 _MAX_PROBE_ERROR = 0.05
+
+
+class LayerCache:
+    """Keys and values of one layer, and the sums of their gradients.
+
+    A buffer holds the keys or values of all tokens, so a pass over some tokens copies nothing of
+    other tokens. In the backward direction, later tokens come first; their contributions to the
+    gradients of earlier keys and values wait in float32, as sums of many 16-bit numbers would lose
+    small ones.
+    """
+
+    def __init__(self, n_tokens: int) -> None:
+        """Makes an empty cache with room for a number of tokens; more tokens make it grow."""
+        self._n_tokens = n_tokens
+        self._kept: list[Tensor] = []
+        self._sums: list[Tensor] = []
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Keys and values, and sums of gradients while there are any: (tokens, key heads, size)."""
+        return [*self._kept, *self._sums]
+
+    def write(self, begin: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Writes keys and values of tokens from `begin` on; returns those of all tokens so far.
+
+        The same tokens may be written again, as recomputation in the backward pass does.
+        """
+        n_before, n_tokens = len(self._kept[0]) if self._kept else 0, begin + len(key)
+        if n_tokens > n_before:
+            n_rows = max(n_tokens, 2 * n_before or self._n_tokens)
+            larger = [key.new_empty((n_rows, *key.shape[1:])) for _ in range(2)]
+            if n_before:
+                for new, old in zip(larger, self._kept, strict=True):
+                    new[:n_before] = old
+            self._kept = larger
+        keys, values = self.read(n_tokens)
+        keys[begin:], values[begin:] = key, value
+        return keys, values
+
+    def read(self, end: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of the tokens before `end`."""
+        keys, values = (kept[:end] for kept in self._kept)
+        return keys, values
+
+    def sum_gradients(
+        self, begin: int, gradients: Sequence[Tensor], first: int = 0
+    ) -> tuple[Tensor, ...]:
+        """Adds up gradients; returns the sums of tokens from `begin` on, which are now complete."""
+        if not self._sums:
+            wide = torch.promote_types(gradients[0].dtype, torch.float32)
+            self._sums = [
+                gradient.new_zeros(first + len(gradient), *gradient.shape[1:], dtype=wide)
+                for gradient in gradients
+            ]
+        for total, gradient in zip(self._sums, gradients, strict=True):
+            total[first:].add_(gradient)
+        complete = tuple(total[begin:].to(gradients[0].dtype) for total in self._sums)
+        self._sums = [total[:begin] for total in self._sums] if begin else []
+        return complete
+
+
+class KeyValueCache:
+    """Keys and values of a sample's tokens so far, of all layers of a stage."""
+
+    def __init__(self, n_tokens: int = 0) -> None:
+        self.n_tokens = 0  # so far, in generation; unused in training
+        self._n_tokens = n_tokens
+        self._layers: dict[int, LayerCache] = {}
+
+    def layer(self, index: int) -> LayerCache:
+        return self._layers.setdefault(index, LayerCache(self._n_tokens))
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        return [tensor for layer in self._layers.values() for tensor in layer.tensors]
 
 
 class CachedKeys(NamedTuple):

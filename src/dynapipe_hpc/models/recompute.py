@@ -60,7 +60,8 @@ class _Again:
     def _compute(self) -> None:
         self._values.clear()
         saved = self._kept.grad_fn.saved_tensors  # type: ignore[union-attr]
-        inputs = [_cut_off(x) for x in saved[: self._n_inputs]]
+        # Detached, so that a new autograd graph starts there.
+        inputs = [x.detach().requires_grad_(x.requires_grad) for x in saved[: self._n_inputs]]
         with (
             suppress(_CompleteError),
             torch.enable_grad(),
@@ -72,11 +73,6 @@ class _Again:
         self._values[len(self._values)] = tensor.detach()
         if len(self._values) == self._n_left_out:
             raise _CompleteError
-
-
-def _cut_off(tensor: Tensor) -> Tensor:
-    """The same values, detached, so that a new autograd graph starts there."""
-    return tensor.detach().requires_grad_(tensor.requires_grad)
 
 
 class _CompleteError(Exception):

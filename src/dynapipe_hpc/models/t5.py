@@ -28,8 +28,7 @@ from dynapipe_hpc.models.sharding.sharded_linear import (
     TokenEmbedding,
     residual_stream,
 )
-from dynapipe_hpc.models.sharding.shards import Shards, copy_to_shards
-from dynapipe_hpc.models.sharding.split import Split
+from dynapipe_hpc.models.sharding.shards import Shards, Split, copy_to_shards
 
 
 class RelativeBias(nn.Module):
@@ -280,7 +279,13 @@ class T5Stage(StageOfFamily):
         source = batch.source
         assert source is not None  # noqa: S101 - types
         stream = residual_stream(self._shards, *source.size, source.keys)
-        encoded, decoded = _received(activation, stream)
+        # Activations of both sides at the start of the stage; None for a side that has not begun.
+        encoded, decoded = activation, None
+        if activation is not None:
+            dimension, n_own = stream.token_dimension, stream.n_own
+            if n_others := activation.shape[dimension] - n_own:
+                encoded = activation.narrow(dimension, 0, n_own)
+                decoded = activation.narrow(dimension, n_own, n_others)
         if encoded is None or self.encoder:
             encoded = self._encoded(encoded, stream, source, recompute)
         if decoded is None and not self._begins_decoder:
@@ -327,16 +332,3 @@ class T5Stage(StageOfFamily):
         ids = None if batch.labels is None else batch.labels.ids
         losses: Tensor = self.head(normed, stream, ids, vectors)
         return losses
-
-
-def _received(
-    activation: Tensor | None, source: ResidualStream
-) -> tuple[Tensor | None, Tensor | None]:
-    """Activations of both sides at the start of the stage; None for a side that has not begun."""
-    if activation is None:
-        return None, None
-    dimension, n_own = source.token_dimension, source.n_own
-    n_others = activation.shape[dimension] - n_own
-    if n_others == 0:
-        return activation, None
-    return activation.narrow(dimension, 0, n_own), activation.narrow(dimension, n_own, n_others)

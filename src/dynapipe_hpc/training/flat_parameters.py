@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from dynapipe_hpc.models.deferred_weights import add_up_in
-from dynapipe_hpc.models.sharding.split import WHOLE, Split, splits_of
+from dynapipe_hpc.models.sharding.shards import WHOLE, Split, splits_of
 
 # In numbers. No vector register spans two shares, so results do not depend on the division.
 ALIGNMENT = 64

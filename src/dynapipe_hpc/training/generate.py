@@ -13,7 +13,7 @@ from dynapipe_hpc.data.text.recipe import prompt_tokens
 from dynapipe_hpc.models.batch import Batch
 from dynapipe_hpc.models.documents import Documents, SlicedRow
 from dynapipe_hpc.models.family import StageOfFamily
-from dynapipe_hpc.models.key_value_cache import KeyValueCache
+from dynapipe_hpc.models.packed_attention import KeyValueCache
 from dynapipe_hpc.training.huggingface.origin import find_origin
 from dynapipe_hpc.training.huggingface.read_weights import load_model
 from dynapipe_hpc.training.small_files import read_end_ids

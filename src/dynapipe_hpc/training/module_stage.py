@@ -12,7 +12,7 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.batch import Batch
 from dynapipe_hpc.models.deferred_weights import DeferredWeights, deferring, run_backward
 from dynapipe_hpc.models.family import StageOfFamily
-from dynapipe_hpc.models.key_value_cache import KeyValueCache
+from dynapipe_hpc.models.packed_attention import KeyValueCache
 from dynapipe_hpc.training.allocated_memory import AllocatedMemory
 from dynapipe_hpc.training.counters import StageReport
 from dynapipe_hpc.training.objective import (

@@ -49,13 +49,8 @@ def arrays_of(header: DatasetHeader) -> dict[str, np.dtype[Any]]:
     tokens = {f"{part}/tokens": token_type(header.vocab_size) for part in parts_of(header)}
     offsets = {f"{name}/offsets": np.dtype("<i8") for name in (*parts_of(header), "spans")}
     bounds = {f"spans/{name}": np.dtype("<i4") for name in ("starts", "ends")}
-    return {
-        **tokens,
-        **offsets,
-        **bounds,
-        "task_ids": np.dtype("<i4"),
-        "crcs": np.dtype("<u4"),
-    }
+    of_samples = {"task_ids": np.dtype("<i4"), "crcs": np.dtype("<u4")}
+    return tokens | offsets | bounds | of_samples
 
 
 class DatasetFile:

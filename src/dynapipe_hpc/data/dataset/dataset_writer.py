@@ -64,7 +64,8 @@ class DatasetWriter:
         parts = parts_of(self._header)
         if len(block.tokens) != len(parts):
             raise ValueError("preference pairs and other samples are in one dataset")
-        ids = [self._id_of(task) for task in block.tasks]
+        known = self._id_of_task
+        ids = [known.setdefault(task, len(known)) for task in block.tasks]
         counts = (*block.lengths.T, block.spans.lengths)
         for name, of_samples in zip(self._n_of, counts, strict=True):
             ends = self._n_of[name] + np.cumsum(of_samples, dtype=np.int64)
@@ -77,9 +78,6 @@ class DatasetWriter:
         for name, tokens in zip(parts, block.tokens, strict=True):
             self._write(f"{name}/tokens", tokens)
         self._turn_end_ids |= block.turn_end_ids
-
-    def _id_of(self, task: str) -> int:
-        return self._id_of_task.setdefault(task, len(self._id_of_task))
 
     def _write(self, name: str, values: npt.NDArray[Any]) -> None:
         content = np.ascontiguousarray(values, self._types[name]).tobytes()

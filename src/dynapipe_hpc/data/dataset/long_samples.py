@@ -81,7 +81,16 @@ def used_tokens(
     if rejected_lengths is None:
         rejected_lengths = np.zeros_like(target_lengths)
     lengths = input_lengths + target_lengths + rejected_lengths
-    _check(lengths, config)
+    if len(lengths) == 0:
+        raise InputError(f"{config.dataset}: holds no samples")
+    too_long = np.flatnonzero(lengths > config.max_tokens)
+    if config.long_samples == "refuse" and too_long.size:
+        first = too_long[0]
+        raise InputError(
+            f"data.max_tokens = {config.max_tokens}: {too_long.size:,} of {len(lengths):,} samples "
+            f"of '{config.dataset}' are longer, the first is sample {first} of {lengths[first]:,} "
+            "tokens; raise it, or choose with data.long_samples what to do with them"
+        )
     opening = np.minimum(input_lengths, min(OPENING_TOKENS, config.max_tokens // 4))
     opening = np.where(rejected_lengths > 0, opening, 0)
     room_of_answers = config.max_tokens - opening
@@ -128,19 +137,6 @@ def inputs_after_turns(room: Tokens, input_lengths: Integers, spans: Spans) -> T
     kept: Tokens = np.zeros_like(room)
     np.maximum.at(kept, owners[fits], after_turn[fits])
     return kept
-
-
-def _check(lengths: Integers, config: DataConfig) -> None:
-    if len(lengths) == 0:
-        raise InputError(f"{config.dataset}: holds no samples")
-    too_long = np.flatnonzero(lengths > config.max_tokens)
-    if config.long_samples == "refuse" and too_long.size:
-        first = too_long[0]
-        raise InputError(
-            f"data.max_tokens = {config.max_tokens}: {too_long.size:,} of {len(lengths):,} samples "
-            f"of '{config.dataset}' are longer, the first is sample {first} of {lengths[first]:,} "
-            "tokens; raise it, or choose with data.long_samples what to do with them"
-        )
 
 
 def are_long(dataset: Dataset, config: DataConfig) -> npt.NDArray[np.bool_]:

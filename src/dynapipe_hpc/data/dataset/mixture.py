@@ -64,8 +64,9 @@ class Mixture:
         3.5.2: examples-proportional mixing with a limit, to which a temperature is then applied.
         """
         mixed = config.mixture or ()
-        sizes = zip(mixed, n_samples, strict=True)
-        shares = [entry.weight or _share_of_size(n, config) for entry, n in sizes]
+        power = 1 / (config.mixture_temperature or 1)
+        sizes = [min(n, config.mixture_cap or n) ** power for n in n_samples]
+        shares = [entry.weight or size for entry, size in zip(mixed, sizes, strict=True)]
         total = math.fsum(shares)
         rates = [max(1, round(share / total * RATE_STEPS)) / RATE_STEPS for share in shares]
         names, epochs = [entry.name for entry in mixed], [entry.epochs for entry in mixed]
@@ -109,21 +110,13 @@ class Mixture:
             return np.empty(0, np.int64)
         first_due = min((counts[d] + 0.5) / self.parts[d].rate for d in active)
         until = first_due + n_draws / sum(self.parts[d].rate for d in active)
-        due = [_due_before(until, self.parts[d], counts[d]) for d in active]
+        due = []
+        for part, count in ((self.parts[d], counts[d]) for d in active):
+            end = int(min(part.end, until * part.rate + 1))
+            times = (np.arange(count, max(end, count)) + 0.5) / part.rate
+            due.append(times[: np.searchsorted(times, until)])
         datasets = np.repeat(np.array(active, np.int64), [len(each) for each in due])
         return datasets[np.argsort(np.concatenate(due), kind="stable")]
-
-
-def _due_before(time: float, part: MixturePart, count: int) -> Floats:
-    """Due times, before `time`, of a dataset's draws from draw number `count` on."""
-    end = int(min(part.end, time * part.rate + 1))
-    due = (np.arange(count, max(end, count)) + 0.5) / part.rate
-    return due[: np.searchsorted(due, time)]
-
-
-def _share_of_size(n_samples: int, config: DataConfig) -> float:
-    capped = min(n_samples, config.mixture_cap or n_samples)
-    return float(capped ** (1 / (config.mixture_temperature or 1)))
 
 
 MIN_DRAWS, MAX_DRAWS = 2**12, 2**20

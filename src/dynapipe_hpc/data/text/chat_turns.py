@@ -104,7 +104,11 @@ def _each(conversation: Conversation, chat: ChatText) -> list[Rendered]:
         except RefusalError as error:  # no model is ever asked for this turn
             refusal = refusal if k in conversation.untrained else error
             continue
-        spans = [] if k in conversation.untrained else _trained(chat, answer, start)
+        spans: list[Span] = []
+        if k not in conversation.untrained:
+            rest = [(start, len(answer.text))] if start < len(answer.text) else []
+            marked = [span for span in answer.spans if span[1] > start]
+            spans = marked if chat.has_marks else rest
         _add(samples, Rendered(answer.text, spans, (len(answer.text),)))
     whole = chat.whole()
     _add(samples, Rendered(whole.text, []))  # with what follows the last turn, if that stays
@@ -126,12 +130,6 @@ def _add(samples: list[Rendered], longer: Rendered) -> None:
     kept = [(start, min(until, end)) for start, until in last.spans if start < end]
     turn_ends = *(min(until, end) for until in last.turn_ends), *longer.turn_ends
     samples[-1] = Rendered(longer.text, [*kept, *longer.spans], turn_ends)
-
-
-def _trained(chat: ChatText, answer: Rendered, start: int) -> list[Span]:
-    if chat.has_marks:
-        return [span for span in answer.spans if span[1] > start]
-    return [(start, len(answer.text))] if start < len(answer.text) else []
 
 
 def _one(conversation: Conversation, chat: ChatText, turns: Turns) -> Rendered:

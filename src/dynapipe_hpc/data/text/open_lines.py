@@ -88,7 +88,9 @@ def _bounded_lines(file: io.BufferedReader) -> Iterator[bytes]:
 
 
 def _json_line(record: Any) -> bytes:
-    return json.dumps(record, default=_no_text).encode() + b"\n"
+    # An object stands for a value that JSON cannot represent, such as a date.
+    text = json.dumps(record, default=lambda value: {"type": type(value).__name__})
+    return text.encode() + b"\n"
 
 
 def _elements(path: Path, file: io.BufferedReader) -> list[Any]:
@@ -136,11 +138,6 @@ class _ZstdText(io.RawIOBase):
         n = min(len(buffer), len(self._text))
         buffer[:n], self._text = self._text[:n], self._text[n:]
         return n
-
-
-def _no_text(value: object) -> dict[str, str]:
-    """An object in place of a value that JSON cannot represent, such as a date."""
-    return {"type": type(value).__name__}
 
 
 def _rows(path: Path, file: BinaryIO, start: bytes) -> Iterator[dict[str, Any]]:

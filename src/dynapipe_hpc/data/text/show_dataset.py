@@ -40,7 +40,14 @@ def show_samples(path: Path, n_samples: int, tokenizer: TokenizerFiles | None) -
 
 
 def _lines(sample_id: int, dataset: DatasetFile, tokenizer: TokenizerFiles | None) -> Iterator[str]:
-    uses = _uses_of(sample_id, dataset)
+    inputs, targets, *rejected = map(len, dataset.parts(sample_id))
+    answer = _CHOSEN if rejected else _TRAINED
+    uses = [_READ] * (inputs + targets)
+    for start, end in dataset.spans.of_sample(sample_id) or [(inputs, inputs + targets)]:
+        uses[start:end] = [answer] * (end - start)
+    if dataset.header.start_id is None:  # nothing predicts the first token
+        uses[0] = _READ
+    uses += [_REJECTED] * sum(rejected)
     task = escaped(dataset.header.task_names[dataset.task_ids[sample_id]], keep="")
     counts = f"{len(uses):,} tokens, {len(uses) - uses.count(_READ):,} of them trained"
     yield f"sample {sample_id:,} of task {task}: {counts}"
@@ -49,18 +56,6 @@ def _lines(sample_id: int, dataset: DatasetFile, tokenizer: TokenizerFiles | Non
     for use, group in groupby(zip(uses, tokens, strict=True), itemgetter(0)):
         text = _text([token for _, token in group], dataset, tokenizer)
         yield f"  {use:{width}}  {escaped(text, keep='')}"
-
-
-def _uses_of(sample_id: int, dataset: DatasetFile) -> list[str]:
-    """The use of each token of a sample."""
-    inputs, targets, *rejected = map(len, dataset.parts(sample_id))
-    answer = _CHOSEN if rejected else _TRAINED
-    uses = [_READ] * (inputs + targets)
-    for start, end in dataset.spans.of_sample(sample_id) or [(inputs, inputs + targets)]:
-        uses[start:end] = [answer] * (end - start)
-    if dataset.header.start_id is None:  # nothing predicts the first token
-        uses[0] = _READ
-    return uses + [_REJECTED] * sum(rejected)
 
 
 def _text(tokens: list[int], dataset: DatasetFile, tokenizer: TokenizerFiles | None) -> str:

@@ -12,7 +12,6 @@ from enum import Enum
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -34,9 +33,6 @@ from dynapipe_hpc.store.config import StoreConfig
 from dynapipe_hpc.store.mpi import MpiPlanStore
 from dynapipe_hpc.store.plan_store import PlannerTurns
 from dynapipe_hpc.store.ring_layout import RingLayout
-
-if TYPE_CHECKING:  # torch, which may be missing
-    from dynapipe_hpc.experiment.rank.devices import RankDevice
 
 _GB = 1e9
 _SHARED = Path("/dev/shm")  # noqa: S108 - a fact of Linux, not a place for files of ours
@@ -196,6 +192,7 @@ def check_devices(case: Case) -> Iterator[Finding]:
         return
     import torch
 
+    from dynapipe_hpc.experiment.rank.channels import connect
     from dynapipe_hpc.experiment.rank.devices import find_device
 
     job, config, on = case.job, case.config, None
@@ -217,21 +214,12 @@ def check_devices(case: Case) -> Iterator[Finding]:
     # The configuration may be for another number of ranks, and only some may have found a GPU.
     can_connect = on is not None and config is not None and job.size == config.cluster.n_ranks
     if all(job.all_gather_int(can_connect)) and on and config:
-        yield Finding("tensors", _transfer(job, config, on))
-
-
-def _transfer(job: Job, config: ExperimentConfig, on: "RankDevice") -> str:
-    """Connects the ranks as a run does, and adds up numbers of all stages (collective)."""
-    import torch
-
-    from dynapipe_hpc.experiment.rank.channels import connect
-
-    channels = connect(config, {}, job, on)
-    channels.collectives.sum_within_replica(torch.ones(1, device=on.device))
-    channels.close()
-    if on.device.type == "cpu":
-        return "added up over MPI"
-    return "added up over MPI, as ranks share GPUs" if on.is_shared else "added up over NCCL"
+        # As in a run, the ranks connect, and add up numbers of all stages.
+        channels = connect(config, {}, job, on)
+        channels.collectives.sum_within_replica(torch.ones(1, device=on.device))
+        channels.close()
+        way = "NCCL" if on.device.type != "cpu" and not on.is_shared else "MPI"
+        yield Finding("tensors", f"added up over {way}{', as ranks share GPUs' * on.is_shared}")
 
 
 @cache

@@ -12,7 +12,7 @@ from dynapipe_hpc.experiment.checks import kinds_with_halves
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.profile.grid import ProfileGrid
 from dynapipe_hpc.experiment.rank.devices import dtype_of
-from dynapipe_hpc.planner.cost.cost_model import FloatArray, IntArray
+from dynapipe_hpc.planner.cost.cost_model import FloatArray
 from dynapipe_hpc.planner.cost.stage_parts import STAGE
 from dynapipe_hpc.planner.cost.table.profile_table import HALVES, QUANTITIES, LayerKey, LayerProfile
 
@@ -140,7 +140,12 @@ def layer_profiles(
     profiles = {}
     for kind, costs in _separate(stacks, grid, config).items():
         of_pairs = kind in (DECODER, DECODER_SIDE)
-        axes, places = _pairs_of(grid) if of_pairs else _rows_of(grid)
+        rows, lengths = np.array(grid.rows), np.array(grid.row_tokens)
+        axes = (rows, lengths, lengths) if of_pairs else (rows, lengths)
+        points = grid.pairs() if of_pairs else grid.microbatches()
+        sizes = np.array([(m.n_rows, m.row_tokens, m.target_tokens) for m in points]).T
+        # Indices of the points on the axes.
+        places = np.stack([np.searchsorted(*each) for each in zip(axes, sizes, strict=False)])
         names = MEASURED if kind in with_halves else QUANTITIES
         grids = {name: np.full([*map(len, axes)], np.nan) for name in names}
         for name, column in zip(names, costs.T, strict=False):
@@ -169,20 +174,3 @@ def _separate(
     numbers = [math.prod(Boundary.ROWS.shape(m, width, n_parts)) for m in microbatches]
     boundary_bytes = dtype_of(config).itemsize * np.array(numbers)
     return separate_sides(stacks[ENCODER], stacks[DECODER], boundary_bytes)
-
-
-def _rows_of(grid: ProfileGrid) -> tuple[tuple[IntArray, ...], IntArray]:
-    """Axes of a grid, and the indices of its micro-batches on them, shape (2, n)."""
-    axes = (np.array(grid.rows), np.array(grid.row_tokens))
-    return axes, _places(axes, [(m.n_rows, m.row_tokens) for m in grid.microbatches()])
-
-
-def _pairs_of(grid: ProfileGrid) -> tuple[tuple[IntArray, ...], IntArray]:
-    axes = (np.array(grid.rows), np.array(grid.row_tokens), np.array(grid.row_tokens))
-    sizes = [(m.n_rows, m.row_tokens, m.target_tokens) for m in grid.pairs()]
-    return axes, _places(axes, sizes)
-
-
-def _places(axes: Sequence[IntArray], sizes: Sequence[tuple[int, ...]]) -> IntArray:
-    columns = np.array(sizes).T
-    return np.stack([np.searchsorted(axis, c) for axis, c in zip(axes, columns, strict=True)])

@@ -3,8 +3,10 @@
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import chain, count, product, starmap
 from pathlib import Path
 from statistics import median
@@ -206,18 +208,14 @@ class Bench:
             measures: Sequence[Measure],
         ) -> FloatArray:
             is_packed = mode.layout is Layout.PACKED
-            part = share_of(on_progress, next(steps), n_steps)
+            microbatches = [self.grid.end_to_end(row) if is_packed else row for row in rows]
+            stack_of = partial(Stack, model=shape, shards=self.collectives, device=self.device)
             return measure_rounds(
                 self.job,
-                [self._stack(each, shape) for each in stacks],
-                [
-                    replace(
-                        self.grid.end_to_end(row) if is_packed else row, recompute=mode.recompute
-                    )
-                    for row in rows
-                ],
+                [stack_of(self.config, each, self.tokens) for each in stacks],
+                [replace(each, recompute=mode.recompute) for each in microbatches],
                 repetition_s=self.repetition_s,
-                on_progress=part,
+                on_progress=share_of(on_progress, next(steps), n_steps),
                 measures=measures,
             )
 
@@ -227,7 +225,9 @@ class Bench:
                 known = measure(shape, stacks, rows, measures)
                 costs.setdefault(kind, []).append((known, share))
         typical = {kind: mean_layer(alike) for kind, alike in costs.items()}
-        if has_pairs and (row := self._longest_sample(len(known))):
+        alone = [row for row in self.grid.microbatches()[: len(known)] if row.n_rows == 1]
+        row = alone[-1]  # the longest sample that fits
+        if has_pairs and row.row_tokens >= _min_sliced_tokens(self.config):
             for shape, share in kinds:
                 kind = PAIRS if math.isinf(shape.window) else NEAR_PAIRS
                 times = share * measure(shape, STACKS[:2], [row], (Stack.pair_ms,))
@@ -240,20 +240,6 @@ class Bench:
         if LAYER in self.config.model.layer_counts:
             return [(LAYER, STACKS, rows)]
         return [(ENCODER, ENCODER_STACKS, rows), (DECODER, DECODER_STACKS, self.grid.pairs())]
-
-    def _longest_sample(self, n_microbatches: int) -> PaddedRows | None:
-        alone = [row for row in self.grid.microbatches()[:n_microbatches] if row.n_rows == 1]
-        return alone[-1] if alone[-1].row_tokens >= _min_sliced_tokens(self.config) else None
-
-    def _stack(self, stack: StackShape, shape: ModelShape) -> Stack:
-        return Stack(
-            self.config,
-            stack,
-            self.tokens,
-            model=shape,
-            shards=self.collectives,
-            device=self.device,
-        )
 
 
 def measure_rounds(
@@ -330,7 +316,10 @@ def _round(
     n_tokens = sum(microbatch.padded_tokens for microbatch in microbatches)
     n_done = 0
     for microbatch in microbatches:
-        costs = _on_all(stacks, measures, microbatch)
+        costs: list[tuple[float, ...]] = []
+        with suppress(OutOfMemoryError):
+            of_measures = [[measure(each, microbatch) for each in stacks] for measure in measures]
+            costs = [tuple(chain(*of_stack)) for of_stack in zip(*of_measures, strict=True)]
         # The all-reduce also keeps the ranks in step.
         if job.comm.allreduce(not costs):
             break
@@ -338,17 +327,6 @@ def _round(
         n_done += microbatch.padded_tokens
         on_progress(n_done / n_tokens)
     return np.array(measured)
-
-
-def _on_all(
-    stacks: Sequence[Stack], measures: Sequence[Measure], microbatch: MicroBatch
-) -> list[tuple[float, ...]]:
-    """Measurements of every stack; an empty list if one of them runs out of memory."""
-    try:
-        measurements = [[measure(stack, microbatch) for stack in stacks] for measure in measures]
-        return [tuple(chain(*of_stack)) for of_stack in zip(*measurements, strict=True)]
-    except OutOfMemoryError:
-        return []
 
 
 def _optimizer(
@@ -388,9 +366,7 @@ def measure_link(
     )
     times = list[float]()
     if peer is not None:
-        times = [
-            transfer_ms(transport, rank, peer, tensor, clock=clock) for tensor in (small, large)
-        ]
+        times = [transfer_ms(transport, rank, peer, n, clock=clock) for n in (small, large)]
     transport.clear()
     if not (typical := _medians(job, times)):
         return None

@@ -261,7 +261,10 @@ class Stack:
             live.restart()
             stage.backward(0, gradient)
             del sent
-        stored_bytes = self._stored_bytes(stage, kept_bytes, activation)
+        # Bytes that autograd keeps; a GPU's allocator does not count the received activation.
+        stored_bytes = kept_bytes + (0 if activation is None else activation.nbytes)
+        if self._device == CPU:
+            stored_bytes = stage.finish_iteration().peak_bytes
         return StackMemory(stored_bytes, forward_bytes - kept_bytes, live.peak_bytes - kept_bytes)
 
     def _passes_ms(
@@ -296,12 +299,6 @@ class Stack:
     def _moment_s(self) -> float:
         wait_for(self._device)
         return time.perf_counter()
-
-    def _stored_bytes(self, stage: ModuleStage, kept_bytes: int, activation: Tensor | None) -> int:
-        """Bytes that autograd keeps; a GPU's allocator does not count the received activation."""
-        if self._device == CPU:
-            return stage.finish_iteration().peak_bytes
-        return kept_bytes + (0 if activation is None else activation.nbytes)
 
     def _new_stage(self) -> ModuleStage:
         load = partial(self._module.collate, tokens=self._tokens)

@@ -116,26 +116,8 @@ def connect_groups(
     transport = TorchTransport(groups.transfers, device, dtype)
     transport.connect(neighbours(groups.cluster, groups.rank))
     collectives = TorchCollectives(groups)
-    _connect(collectives, holders, device)
-    return Channels(collectives, transport, close_groups)
-
-
-def neighbours(cluster: Cluster, rank: int) -> list[int]:
-    """Ranks of the neighbouring stages as plans number them, in the order in which they connect.
-
-    Even stages begin with the next stage and odd ones with the previous, so that all pairs of a
-    pipeline connect in two rounds, however many stages there are.
-    """
-    plan, stage = cluster.plan_of(rank), cluster.stage_of(rank)
-    steps = (-1, 1) if stage % 2 else (1, -1)
-    return [plan + step for step in steps if 0 <= stage + step < cluster.n_stages]
-
-
-def _connect(collectives: TorchCollectives, holders: Holders, device: torch.device) -> None:
-    """Runs each collective operation once, as the first is slow and takes memory.
-
-    It also creates the connections, which needs all ranks and cannot happen during a plan.
-    """
+    # Each collective runs once, as the first is slow, takes memory and creates connections, which
+    # needs all ranks and cannot happen during a plan.
     n_replicas = collectives.n_replicas
     for n in (1,) if device.type == "cpu" else (1, _LARGE_NUMBERS):
         numbers = torch.zeros(-(-n // n_replicas) * n_replicas, device=device)
@@ -151,3 +133,15 @@ def _connect(collectives: TorchCollectives, holders: Holders, device: torch.devi
         if collectives.stage in stages:
             collectives.sum_over_copies(number, stages)
             collectives.copy_from_first(number, stages)
+    return Channels(collectives, transport, close_groups)
+
+
+def neighbours(cluster: Cluster, rank: int) -> list[int]:
+    """Ranks of the neighbouring stages as plans number them, in the order in which they connect.
+
+    Even stages begin with the next stage and odd ones with the previous, so that all pairs of a
+    pipeline connect in two rounds, however many stages there are.
+    """
+    plan, stage = cluster.plan_of(rank), cluster.stage_of(rank)
+    steps = (-1, 1) if stage % 2 else (1, -1)
+    return [plan + step for step in steps if 0 <= stage + step < cluster.n_stages]

@@ -76,8 +76,10 @@ def find_device(job: Job, config: ExperimentConfig) -> RankDevice:
             "'cpu' to compute on processors"
         )
     if device_name == "cuda" and not n_devices:
+        limits = [f"{name}='{os.environ[name]}'" for name in _LIMITS if name in os.environ]
+        visible = f" ({', '.join(limits)})" if limits else ""
         raise InputError(
-            f"training.device is 'cuda', but rank {job.rank} sees no GPU{_visible()}; start the "
+            f"training.device is 'cuda', but rank {job.rank} sees no GPU{visible}; start the "
             "job on nodes with GPUs (sbatch --gpus-per-node=N), with a build of torch for "
             "CUDA or ROCm, or set it to 'cpu'"
         )
@@ -88,7 +90,9 @@ def find_device(job: Job, config: ExperimentConfig) -> RankDevice:
     torch.cuda.set_device(device)
     # torch warns if the first use of the device in an autograd thread is a matrix product.
     warnings.filterwarnings("ignore", "Attempting to run cuBLAS, but there was no current CUDA")
-    identities = on_host.all_gather_int(_identity(device))
+    name = str(torch.cuda.get_device_properties(device).uuid)
+    identity = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])
+    identities = on_host.all_gather_int(identity)
     on_host.free()
     shares = job.all_gather_int(len(identities) - len(set(identities)))
     return RankDevice(device, is_shared=any(shares))
@@ -136,16 +140,6 @@ def wait_for(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def _visible() -> str:
-    limits = [f"{name}='{os.environ[name]}'" for name in _LIMITS if name in os.environ]
-    return f" ({', '.join(limits)})" if limits else ""
-
-
-def _identity(device: torch.device) -> int:
-    name = str(torch.cuda.get_device_properties(device).uuid)
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8])
-
-
 @dataclass(frozen=True, slots=True)
 class HostDevice:
     """The kind of device that the ranks of this host compute on."""
@@ -170,15 +164,9 @@ def find_host_device(config: ExperimentConfig) -> HostDevice:
 def circumstances(config: ExperimentConfig, host: HostDevice, n_ranks: int) -> dict[str, str]:
     """Facts about a job that runs a configuration on this machine, for a table's provenance."""
     facts = {name: str(value) for name, value in machine_facts(n_ranks).items()}
-    return (
-        configured(config)
-        | facts
-        | {
-            "device": "cuda" if host.gpu_name else "cpu",
-            "processor": host.gpu_name or facts["processor"],
-            "attention": host.attention,
-        }
-    )
+    facts["device"] = "cuda" if host.gpu_name else "cpu"
+    facts["processor"] = host.gpu_name or facts["processor"]
+    return configured(config) | facts | {"attention": host.attention}
 
 
 def device_warnings(config: ExperimentConfig, host: HostDevice) -> Iterator[str]:
@@ -208,14 +196,6 @@ def slices_obstacle(config: ExperimentConfig, host: HostDevice) -> str:
     return host.packed_obstacle
 
 
-def check_pairs(config: ExperimentConfig, host: HostDevice) -> None:
-    if config.training.preference_loss is not None and host.packed_obstacle:
-        raise InputError(
-            f'training.objective is "{config.training.objective}", but preference pairs that share '
-            f"their prompt need flash attention on a GPU: {host.packed_obstacle}"
-        )
-
-
 def prepare_for_host(job: Job, experiment: Experiment) -> HostDevice:
     """Checks an experiment against the devices of the first rank's host; all ranks together.
 
@@ -226,7 +206,11 @@ def prepare_for_host(job: Job, experiment: Experiment) -> HostDevice:
     def find() -> tuple[HostDevice, str]:
         host = find_host_device(config)
         obstacle = slices_obstacle(config, host)
-        check_pairs(config, host)
+        if config.training.preference_loss is not None and host.packed_obstacle:
+            raise InputError(
+                f'training.objective is "{config.training.objective}", but preference pairs that '
+                f"share their prompt need flash attention on a GPU: {host.packed_obstacle}"
+            )
         here = circumstances(config, host, job.size)
         for warning in (*cost_warnings(experiment, here), *device_warnings(config, host)):
             warn(warning)

@@ -90,7 +90,10 @@ def _end(folder: Path) -> Iterator[str]:
         return
     yield f"{ended.how}: {ended.time} on {ended.host}, exit code {ended.exit_code}"
     yield f"  {ended.message}"
-    yield f"next: {_advice(ended)}"
+    more = "dynapipe-hpc report shows the run; to continue, make it longer in [training]"
+    corrected = f"correct what the message names; then {_AGAIN}"
+    advice = {JobOutcome.COMPLETED: more, JobOutcome.FAILED: corrected}
+    yield f"next: {advice.get(ended.how, _AGAIN)}"
 
 
 def _silent_s(lock: Path) -> float | None:
@@ -100,16 +103,6 @@ def _silent_s(lock: Path) -> float | None:
         with suppress(FileNotFoundError):
             touched_s.append(path.stat().st_mtime)
     return max(0.0, time.time() - max(touched_s)) if touched_s else None
-
-
-def _advice(ended: EndRecord) -> str:
-    match ended.how:
-        case JobOutcome.COMPLETED:
-            return "dynapipe-hpc report shows the run; to continue, make it longer in [training]"
-        case JobOutcome.STOPPED | JobOutcome.INTERRUPTED:
-            return _AGAIN
-        case JobOutcome.FAILED:
-            return f"correct what the message names; then {_AGAIN}"
 
 
 def _progress(folder: Path) -> Iterator[str]:

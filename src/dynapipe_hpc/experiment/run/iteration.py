@@ -6,16 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain, islice
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    NamedTuple,
-    Self,
-    TypeVar,
-    get_args,
-    get_type_hints,
-)
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar, get_args, get_type_hints
 
 import numpy as np
 
@@ -30,7 +21,6 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Numbers = TypeVar("Numbers", bound="DataclassInstance")
-
 
 _MAX_QUIET_S = 0.05
 
@@ -107,7 +97,11 @@ class IterationResult(IterationNumbers):
             n_microbatches=len(counted),
             padded_tokens=sum(microbatch.padded_tokens for microbatch in counted),
             predicted_ms=plan.prediction.iteration_ms,
-            predicted_peak_bytes=_predicted_peak_bytes(plan, whole=trace.peak_has_transient),
+            predicted_peak_bytes=(
+                peak_bytes(plan) - plan.memory.static
+                if trace.peak_has_transient
+                else stored_peak_bytes(plan)
+            ),
             measured_peak_bytes=trace.peak_bytes,
             waited_ms=taken.waited_ms,
             planning_ms=taken.planning_ms,
@@ -122,18 +116,8 @@ class IterationResult(IterationNumbers):
         )
 
 
-def _predicted_peak_bytes(plan: RankPlan, *, whole: bool) -> int:
-    return peak_bytes(plan) - plan.memory.static if whole else stored_peak_bytes(plan)
-
-
 _SIGNS = {Over.MAX: 1, Over.MIN: -1}
 """A minimum is the negative maximum of the negatives, so that one all-reduce makes both."""
-
-
-class _Field(NamedTuple):
-    name: str
-    kind: Any
-    over: Over
 
 
 def all_reduce_fields(numbers: Numbers, job: Job) -> Numbers:
@@ -141,23 +125,23 @@ def all_reduce_fields(numbers: Numbers, job: Job) -> Numbers:
 
     Sums may be tuples, of equal length on every rank; numbers that all ranks know stay the same.
     """
-    fields = _fields_of(type(numbers))
-    summed = [(field, getattr(numbers, field.name)) for field in fields if field.over is Over.SUM]
-    terms = chain.from_iterable(n if isinstance(n, tuple) else (n,) for _, n in summed)
+    fields = [(*each, getattr(numbers, each[0])) for each in _fields_of(type(numbers))]
+    summed = [(name, kind, number) for name, kind, over, number in fields if over is Over.SUM]
+    terms = chain.from_iterable(n if isinstance(n, tuple) else (n,) for *_, n in summed)
     sums = iter(job.all_reduce_sum(list(terms)))
     combined = {
         name: kind(islice(sums, len(number)) if isinstance(number, tuple) else next(sums))
-        for (name, kind, _), number in summed
+        for name, kind, number in summed
     }
-    compared = [(field, _SIGNS[field.over]) for field in fields if field.over in _SIGNS]
-    largest = job.all_reduce_max([sign * getattr(numbers, field.name) for field, sign in compared])
-    for ((name, kind, _), sign), number in zip(compared, largest, strict=True):
+    compared = [(name, kind, _SIGNS[over], n) for name, kind, over, n in fields if over in _SIGNS]
+    largest = job.all_reduce_max([sign * number for *_, sign, number in compared])
+    for (name, kind, sign, _), number in zip(compared, largest, strict=True):
         combined[name] = kind(sign * number)
     return dataclasses.replace(numbers, **combined)
 
 
 @cache
-def _fields_of(kind: type) -> list[_Field]:
+def _fields_of(kind: type) -> list[tuple[str, Any, Over]]:
     hints = get_type_hints(kind, include_extras=True)
     # The type comes first, and `Over` last; between them are limits of what files may hold.
-    return [_Field(name, get_args(hint)[0], get_args(hint)[-1]) for name, hint in hints.items()]
+    return [(name, get_args(hint)[0], get_args(hint)[-1]) for name, hint in hints.items()]

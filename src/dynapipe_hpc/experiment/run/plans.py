@@ -100,7 +100,10 @@ class OnlineCosts:
         self._first, self._n_done = n_done, n_done
         cluster = experiment.config.cluster
         self._size = (cluster.n_replicas, cluster.n_stages)
-        known = _restored(earlier, n_done, self._size)
+        known: dict[int, PassTimes] = {}
+        with suppress(InputError, TypeError, ValueError):
+            times = [PassTimes.from_numbers(numbers, *self._size) for numbers in earlier or ()]
+            known = dict(zip(range(n_done - len(times) + 1, n_done + 1), times, strict=True))
         self._known = known or {n_done: PassTimes.none(*self._size)}
         self._slow_ranks = SlowRanks(cluster)
         self._changed = threading.Condition()
@@ -158,15 +161,6 @@ class OnlineCosts:
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
-
-
-def _restored(earlier: Any, n_done: int, size: tuple[int, int]) -> dict[int, PassTimes]:
-    """Pass times by number of iterations done; empty if they are for another number of ranks."""
-    try:
-        times = [PassTimes.from_numbers(numbers, *size) for numbers in earlier or ()]
-    except (InputError, TypeError, ValueError):
-        return {}
-    return dict(zip(range(n_done - len(times) + 1, n_done + 1), times, strict=True))
 
 
 def measured_passes(
@@ -312,7 +306,9 @@ class Plans:
         self.serve(taken)
         # An error is met again, and reported, by the instruction that loads.
         with suppress(InputError, RunError):
-            self._read_while(is_busy, taken.plan)
+            loads = (i for i in taken.plan.instructions if isinstance(i, Load))
+            while is_busy() and (load := next(loads, None)):
+                self._loader.read_ahead(taken.plan.microbatches[load.microbatch])
 
     def _plan_share(self) -> None:
         with suppress(StoppedError):
@@ -369,11 +365,6 @@ class Plans:
             ahead.set_exception(error)  # all ranks end together when the iteration is due
             return False
         return True
-
-    def _read_while(self, is_busy: Callable[[], bool], plan: RankPlan) -> None:
-        loads = (i for i in plan.instructions if isinstance(i, Load))
-        while is_busy() and (load := next(loads, None)):
-            self._loader.read_ahead(plan.microbatches[load.microbatch])
 
     def _take(self, iteration: int, n_ready: int | None) -> TakenPlan:
         started_s = time.perf_counter()

@@ -1,7 +1,7 @@
 """A rank of a run: its device, channels, stage and state, and the plans that it executes."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
@@ -12,6 +12,7 @@ from dynapipe_hpc.data.dataset.dataset_file import Dataset
 from dynapipe_hpc.data.dataset.long_samples import reader_of, trained_tokens_of
 from dynapipe_hpc.data.errors import InputError, RunError
 from dynapipe_hpc.data.microbatch import MicroBatch
+from dynapipe_hpc.executor.clock import HostClock
 from dynapipe_hpc.executor.run import IterationTrace, Progress, launch_plan
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
@@ -20,7 +21,7 @@ from dynapipe_hpc.experiment.rank.devices import RankDevice, build_module, clock
 from dynapipe_hpc.experiment.run.iteration import TakenPlan
 from dynapipe_hpc.experiment.run.plans import Plans, check_same_plans
 from dynapipe_hpc.experiment.run.resume import ResumePoint, check_share
-from dynapipe_hpc.experiment.watch.rank_status import Phase, Position, progress_of
+from dynapipe_hpc.experiment.watch.rank_status import DeviceProgress, Phase, Position
 from dynapipe_hpc.experiment.watch.watchdog import Watchdog
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.job.process import keep_freed_memory
@@ -100,11 +101,8 @@ class Rank:
         rank says why.
         """
         job, state, config = self.job, self.state, self._experiment.config
-        dataset, origin, counters = (
-            self._experiment.dataset,
-            self._experiment.origin,
-            state.counters,
-        )
+        dataset, origin = self._experiment.dataset, self._experiment.origin
+        counters = state.counters
         line = ""
         with job.fail_together():
             if point:
@@ -162,7 +160,10 @@ class Rank:
         """
         with Watchdog(self.job, self._experiment.config, run) as watchdog:
             self.position = watchdog.position
-            with progress_of(self.clock, self.position) as self.progress:
+            progress: AbstractContextManager[Progress] = nullcontext(self.position)
+            if not isinstance(self.clock, HostClock):
+                progress = DeviceProgress(self.position, self.clock.has_passed)
+            with progress as self.progress:
                 yield
 
     def execute(self, iteration: int, plans: Plans) -> tuple[TakenPlan, IterationTrace]:
@@ -266,7 +267,18 @@ def _run(rank: Rank, plans: Plans, each: _Candidate, limit_bytes: float) -> str:
         used_bytes = rank.stage.run_alone(microbatch, shape, split_backward=plan.splits_backward)
     except MemoryError as error:
         reason = str(error).partition("\n")[0]
-        raise _memory_error(rank.job.rank, each, reason, limit_bytes) from error
+        samples = {sample.sample_id: sample for sample in each.taken.samples}
+        members = [samples[i] for i in microbatch.sample_ids]
+        longest = max(members, key=lambda sample: sample.tokens)
+        raise RunError(
+            f"iteration {plan.iteration}, rank {rank.job.rank}: micro-batch {each.index} of "
+            f"{_describe(microbatch)}, whose longest sample is {longest.sample_id} with "
+            f"{longest.tokens} tokens, does not fit into memory ({reason}), "
+            f"though {each.planned_bytes / _MB:,.1f} MB were planned in addition "
+            f"to {plan.memory.static / _MB:,.1f} MB of model: lower cluster.device_memory_bytes, "
+            f"which is {limit_bytes / _MB:,.1f} MB, or data.max_tokens, or measure costs with "
+            "'dynapipe-hpc profile'"
+        ) from error
     return (
         f"{_describe(microbatch)} in {used_bytes / _MB:,.1f} MB "
         f"(planned {each.planned_bytes / _MB:,.1f})"
@@ -276,18 +288,3 @@ def _run(rank: Rank, plans: Plans, each: _Candidate, limit_bytes: float) -> str:
 def _describe(microbatch: MicroBatch) -> str:
     targets = f" + {microbatch.target_tokens}" if microbatch.target_tokens else ""
     return f"{microbatch.n_rows} x {microbatch.row_tokens}{targets} tokens"
-
-
-def _memory_error(rank: int, each: _Candidate, reason: str, limit_bytes: float) -> RunError:
-    plan, samples = each.taken.plan, {sample.sample_id: sample for sample in each.taken.samples}
-    members = [samples[i] for i in each.microbatch.sample_ids]
-    longest = max(members, key=lambda sample: sample.tokens)
-    return RunError(
-        f"iteration {plan.iteration}, rank {rank}: micro-batch {each.index} of "
-        f"{_describe(each.microbatch)}, whose longest sample is {longest.sample_id} with "
-        f"{longest.tokens} tokens, does not fit into memory ({reason}), "
-        f"though {each.planned_bytes / _MB:,.1f} MB were planned in addition "
-        f"to {plan.memory.static / _MB:,.1f} MB of model: lower cluster.device_memory_bytes, "
-        f"which is {limit_bytes / _MB:,.1f} MB, or data.max_tokens, or measure costs with "
-        "'dynapipe-hpc profile'"
-    )

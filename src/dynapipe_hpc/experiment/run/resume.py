@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 
-from dynapipe_hpc.data.dataset.dataset_file import Dataset
 from dynapipe_hpc.data.dataset.long_samples import are_long
 from dynapipe_hpc.data.errors import InputError, print_error
 from dynapipe_hpc.experiment.config import ExperimentConfig
@@ -35,7 +34,24 @@ class ResumePoint:
 def facts_of_run(files: Experiment) -> Facts:
     """Facts of configuration, dataset and origin that must not change when training continues."""
     config, dataset = files.config, files.dataset
-    facts = {**facts_of(config), **_samples_of(dataset)}
+    checksum = new_checksum()
+    numbers = [dataset.input_lengths, dataset.target_lengths, dataset.task_ids]
+    if dataset.header.has_pairs:
+        numbers.append(dataset.rejected_lengths)
+    for each in numbers:
+        checksum.update(np.ascontiguousarray(each, np.int64).data)
+    checksum.update(f"{dataset.header.vocab_size} {dataset.header.eos_id}".encode())
+    for file in dataset.files:
+        checksum.update(f"{file.header.start_id}".encode())
+    if len(dataset.spans.starts):
+        for bounds in (dataset.spans.offsets, dataset.spans.starts, dataset.spans.ends):
+            checksum.update(np.ascontiguousarray(bounds, np.int64).data)
+    facts = {
+        **facts_of(config),
+        "the hash of the samples of data.dataset": checksum.hexdigest(),
+    }
+    checksum.update("".join(file.content_sha256 for file in dataset.files).encode())
+    facts["the hash of the tokens of data.dataset"] = checksum.hexdigest()
     # No checkpoint has the origin's weights (for adapters) or log-probabilities (for preferences).
     is_needed = config.model.lora is not None or config.training.preference_loss is not None
     if is_needed and files.origin:
@@ -127,26 +143,6 @@ def n_repeatable(output: Path, config: ExperimentConfig) -> int:
         return 0
     same = facts_of(earlier) == facts_of(config) and earlier.data.paths == config.data.paths
     return 2 * earlier.checkpoint.every if same else 0
-
-
-def _samples_of(dataset: Dataset) -> Facts:
-    """Fingerprints of a dataset: one of lengths, tasks and vocabulary, and one of tokens."""
-    checksum = new_checksum()
-    numbers = [dataset.input_lengths, dataset.target_lengths, dataset.task_ids]
-    if dataset.header.has_pairs:
-        numbers.append(dataset.rejected_lengths)
-    for each in numbers:
-        checksum.update(np.ascontiguousarray(each, np.int64).data)
-    checksum.update(f"{dataset.header.vocab_size} {dataset.header.eos_id}".encode())
-    for file in dataset.files:
-        checksum.update(f"{file.header.start_id}".encode())
-    if len(dataset.spans.starts):
-        for bounds in (dataset.spans.offsets, dataset.spans.starts, dataset.spans.ends):
-            checksum.update(np.ascontiguousarray(bounds, np.int64).data)
-    facts = {"the hash of the samples of data.dataset": checksum.hexdigest()}
-    checksum.update("".join(file.content_sha256 for file in dataset.files).encode())
-    facts["the hash of the tokens of data.dataset"] = checksum.hexdigest()
-    return facts
 
 
 def facts_of_start(facts: Facts, point: ResumePoint | None) -> Facts:

@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -33,7 +33,6 @@ from dynapipe_hpc.store.plan_store import PlannerFailedError
 from dynapipe_hpc.training.checkpoint.config import CheckpointConfig
 from dynapipe_hpc.training.checkpoint.folder import CheckpointFolder, Description, Facts
 from dynapipe_hpc.training.checkpoint.parts import StatePart, TrainingState, write_parts
-from dynapipe_hpc.training.counters import Counters
 
 _N_COUNTED = 9
 SIGNAL_S = 300.0
@@ -47,16 +46,6 @@ class _Outcome:
     took_s: float
     checksum: str = ""
     error: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Pending:
-    """A checkpoint whose parts some rank may still be writing."""
-
-    n_done: int
-    counters: Counters
-    online: Sequence[Sequence[float]]
-    outcome: Future[_Outcome]
 
 
 class Checkpoints:
@@ -93,7 +82,8 @@ class Checkpoints:
         self._history = history if config.keep_best else None
         self._writer = ThreadPoolExecutor(1, "checkpoints")
         self._n_bytes = 0  # of a checkpoint, which all ranks write
-        self._pending: _Pending | None = None
+        # A checkpoint whose parts some rank may still be writing, and how this rank ends with it.
+        self._pending: tuple[Description, Future[_Outcome]] | None = None
         self._n_begun = -1
         self._error: Future[str] = Future()
         self._error.set_result("")
@@ -103,9 +93,8 @@ class Checkpoints:
 
     def save_if_due(self, n_done: int) -> None:
         """Begins a checkpoint if one is due; to be called when `n_done` iterations are done."""
-        pending = self._pending
-        if pending and all(self._job.all_gather_int(int(pending.outcome.done()))):
-            self._conclude(pending)
+        if self._pending and all(self._job.all_gather_int(int(self._pending[1].done()))):
+            self._conclude()
         if self._history:
             self._folder.best = self._history.best
         is_best = self._history is not None and self._history.best == n_done
@@ -163,14 +152,12 @@ class Checkpoints:
     def finish(self) -> str:
         """Waits for the checkpoint begun last; returns its error, or an empty string."""
         self._position.enter(Phase.SAVES, max(self._n_begun, 0))
-        if self._pending:
-            self._conclude(self._pending)
+        self._conclude()
         return self._job.broadcast(self._error.result() if self._job.is_first else "")
 
     def _begin(self, n_done: int) -> None:
         self._position.enter(Phase.SAVES, n_done)
-        if self._pending:
-            self._conclude(self._pending)
+        self._conclude()
         self._n_begun = n_done
         parts, counters = self._state.snapshot(), self._state.counters
         own_bytes = sum(part.values.nbytes for part in parts)
@@ -179,7 +166,7 @@ class Checkpoints:
             return
         outcome = self._writer.submit(self._write, n_done, parts)
         online = self._costs.state if self._costs else ()
-        self._pending = _Pending(n_done, counters, online, outcome)
+        self._pending = Description(n_done, counters, self._facts, (), online), outcome
 
     def _lacks_room(self, n_done: int) -> bool:
         # The checkpoint before it, once complete, has removed old ones; if it failed, this raises.
@@ -201,31 +188,30 @@ class Checkpoints:
             return _Outcome(time.perf_counter() - started_s, error=str(error))
         return _Outcome(time.perf_counter() - started_s, checksum)
 
-    def _conclude(self, pending: _Pending) -> None:
-        """Waits for all ranks' parts; the first rank then completes the checkpoint."""
-        self._pending = None
-        self._position.enter(Phase.SAVES, pending.n_done)
-        outcomes = self._job.gather(pending.outcome.result())
+    def _conclude(self) -> None:
+        """Waits for all ranks' parts of a pending checkpoint, which the first rank completes."""
+        if self._pending is None:
+            return
+        (description, outcome), self._pending = self._pending, None
+        self._position.enter(Phase.SAVES, description.n_done)
+        outcomes = self._job.gather(outcome.result())
         # Otherwise a rank that continues would wait for the others inside an instruction.
         self._job.barrier()
         if self._job.is_first:
-            self._error = self._writer.submit(self._complete, pending, outcomes)
+            self._error = self._writer.submit(self._complete, description, outcomes)
 
-    def _complete(self, pending: _Pending, outcomes: list[_Outcome]) -> str:
+    def _complete(self, description: Description, outcomes: list[_Outcome]) -> str:
         """Completes a checkpoint on the first rank; returns its error, or an empty string."""
         self._check_lock()
         started_s = time.perf_counter()
         errors = dict.fromkeys(outcome.error for outcome in outcomes if outcome.error)
         checksums = tuple(outcome.checksum for outcome in outcomes)
         if errors:
-            return self._give_up(pending.n_done, "; ".join(errors))
-        description = Description(
-            pending.n_done, pending.counters, self._facts, checksums, pending.online
-        )
+            return self._give_up(description.n_done, "; ".join(errors))
         try:
-            path = self._folder.finish(description)
+            path = self._folder.finish(replace(description, part_checksums=checksums))
         except RunError as error:
-            return self._give_up(pending.n_done, str(error))
+            return self._give_up(description.n_done, str(error))
         slowest_s = max(outcome.took_s for outcome in outcomes)
         self.took_s = slowest_s + time.perf_counter() - started_s
         line = f"checkpoint {path}: {self._n_bytes:,} bytes in {self.took_s:.1f} s\n"

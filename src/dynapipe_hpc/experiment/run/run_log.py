@@ -303,17 +303,19 @@ class RunLog:
         # In one piece, as the checkpoint writer prints at the same time.
         print(f"{line}\n", end="", flush=True)
 
-    def _is_printed(self, record: IterationRecord) -> bool:
-        is_end = record.iteration in (self._n_done, record.n_iterations - 1)
-        is_skipped = not math.isfinite(record.gradient_norm)
-        return is_end or is_skipped or (record.iteration + 1) % self._log_every == 0
-
     def add_evaluation(self, record: EvaluationRecord, *, is_best: bool) -> None:
         self.flush()
         self._lock.check()
         self._folder.add_evaluation(record)
         self._trackers.add(record.n_done, record.metrics)
-        self.print_line(f"{_line_of(record)}{', the lowest since training began' * is_best}")
+        meaning, unit = f"perplexity {record.perplexity:,.4g}", "target tokens"
+        if record.preferences:
+            meaning, unit = describe_preferences(record.preferences), "pairs"
+        self.print_line(
+            f"evaluation after {record.n_done} iterations: loss {record.loss:.4f}, {meaning}, "
+            f"{record.tokens:,} {unit} in {record.took_ms:,.0f} ms"
+            f"{', the lowest since training began' * is_best}"
+        )
 
     def _write(
         self, record: IterationRecord, traces: Sequence[RankTrace], samples: Sequence[Sample]
@@ -322,15 +324,15 @@ class RunLog:
         self._lock.check()
         self._folder.add(record)
         self._trackers.add(record.iteration + 1, metrics(record))
-        if self._is_printed(record):
+        is_end = record.iteration in (self._n_done, record.n_iterations - 1)
+        is_skipped = not math.isfinite(record.gradient_norm)
+        if is_end or is_skipped or (record.iteration + 1) % self._log_every == 0:
             # The text is written in one piece, as the checkpoint writer prints at the same time.
             print(f"{log_line(record)}\n", end="", flush=True)
         if traces:
             of_stages = traces[:: self._n_shards]
-            plans, measured = (
-                [decode(data) for data, _ in of_stages],
-                [each for _, each in of_stages],
-            )
+            plans = [decode(data) for data, _ in of_stages]
+            measured = [each for _, each in of_stages]
             self._folder.add_trace(plans, measured, self._work.shares(plans, samples))
 
     def close(self) -> None:
@@ -339,14 +341,3 @@ class RunLog:
         self._writer.shutdown()
         self._trackers.close()
         self._folder.close()
-
-
-def _line_of(record: EvaluationRecord) -> str:
-    if record.preferences:
-        meaning, unit = describe_preferences(record.preferences), "pairs"
-    else:
-        meaning, unit = f"perplexity {record.perplexity:,.4g}", "target tokens"
-    return (
-        f"evaluation after {record.n_done} iterations: loss {record.loss:.4f}, {meaning}, "
-        f"{record.tokens:,} {unit} in {record.took_ms:,.0f} ms"
-    )

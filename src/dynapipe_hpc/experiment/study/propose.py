@@ -13,12 +13,10 @@ from pydantic import ValidationError
 
 from dynapipe_hpc.data.atomic_write import atomic_write
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
-from dynapipe_hpc.data.dataset.long_samples import UsedTokens
 from dynapipe_hpc.data.dataset.sampler import hashes_of
 from dynapipe_hpc.data.errors import InputError, escaped, quoted
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.experiment.check_dataset import check_dataset
-from dynapipe_hpc.experiment.experiment import Experiment
+from dynapipe_hpc.experiment.experiment import Experiment, check_dataset
 from dynapipe_hpc.experiment.load import ALTERNATIVES, load_config
 from dynapipe_hpc.experiment.study.predict import Variant, divisions
 from dynapipe_hpc.plan.cluster import Cluster
@@ -172,23 +170,20 @@ def _tried(files: Experiment, whole: Cluster) -> tuple[list[tuple[Cluster, float
     times: list[tuple[Cluster, float]] = []
     reasons: list[str] = []
     planner = files.config.planner.model_copy(update={"search": SearchConfig(effort=0)})
+    kept, inputs, targets, rejected = files.used
+    i = int(kept[np.argmax((inputs + targets + rejected)[kept])])
+    longest = Sample(i, int(inputs[i]), int(targets[i]), rejected_tokens=int(rejected[i]))
     for cluster in map(_with_zero, divisions(whole)):
         try:
             variant = Variant("dynamic", planner, cluster)
             experiment = files.variant(variant.applied_to(files.config)).open()
-            samples, longest = experiment.sampler.iteration(0), _longest(files.used)
+            samples = experiment.sampler.iteration(0)
             if all(sample.sample_id != longest.sample_id for sample in samples):
                 samples = [*samples, longest]
             times.append((cluster, experiment.planner.choose(samples).best.iteration_ms))
         except InputError as error:
             reasons.append(str(error))
     return times, reasons
-
-
-def _longest(used: UsedTokens) -> Sample:
-    kept, inputs, targets, rejected = used
-    i = int(kept[np.argmax((inputs + targets + rejected)[kept])])
-    return Sample(i, int(inputs[i]), int(targets[i]), rejected_tokens=int(rejected[i]))
 
 
 def _with_zero(cluster: Cluster) -> Cluster:

@@ -37,8 +37,9 @@ def describe(outcomes: Sequence[Outcome], *, only_best: bool = False) -> Iterato
         refused = [outcome for outcome in of_method if outcome.reason]
         if refused:
             n_refused = f"{len(refused):,} of {len(of_method):,}"
-            place = _place(refused[0].variant)
-            yield f"{method}: cannot run: {n_refused}, the first {place}: {refused[0].reason}"
+            first, setting = refused[0], _setting_text(refused[0].variant)
+            place = _ranks_text(first.variant) + f" with {setting}" * bool(setting)
+            yield f"{method}: cannot run: {n_refused}, the first on {place}: {first.reason}"
 
 
 def _cells(outcome: Outcome, best: float) -> tuple[str, ...]:
@@ -58,11 +59,6 @@ def _cells(outcome: Outcome, best: float) -> tuple[str, ...]:
         str(variant.cluster.zero_stage),
         f"{layers}; {setting}" if setting else layers,
     )
-
-
-def _place(variant: Variant) -> str:
-    setting = _setting_text(variant)
-    return f"on {_ranks_text(variant)}" + f" with {setting}" * bool(setting)
 
 
 def _setting_text(variant: Variant) -> str:

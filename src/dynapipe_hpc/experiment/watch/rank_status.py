@@ -6,15 +6,13 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
-from dynapipe_hpc.executor.clock import Clock, HostClock
 from dynapipe_hpc.executor.describe_step import peer_of, shape_of
-from dynapipe_hpc.executor.run import Progress
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import ReduceGradients, StepOptimizer, WaitReceive, WaitSend
 from dynapipe_hpc.plan.rank_plan import RankPlan, symbol
@@ -122,13 +120,6 @@ class DeviceProgress:
             self._position.complete(max(n_passed - 1, 0))
 
 
-def progress_of(clock: Clock[Any], position: Position) -> AbstractContextManager[Progress]:
-    """Record of the instructions that a rank's device executes."""
-    if isinstance(clock, HostClock):
-        return nullcontext(position)
-    return DeviceProgress(position, clock.has_passed)
-
-
 _WAITS_FOR_OTHERS = (WaitSend, WaitReceive, ReduceGradients, StepOptimizer)
 
 
@@ -180,7 +171,6 @@ def suspects_of(statuses: Iterable[RankStatus]) -> list[RankStatus]:
 
 
 _MAX_LINES, _MAX_SILENT = 8, 16  # more would be cut out of the middle of a message
-_COLUMNS = ("rank", "host", "process", "for [s]", "at")
 
 
 def table_of(ranks: Sequence[RankStatus], n_ranks: int) -> str:
@@ -188,7 +178,11 @@ def table_of(ranks: Sequence[RankStatus], n_ranks: int) -> str:
 
     It lists the first of many ranks and counts the rest. Ranks without an answer are named below.
     """
-    rows = [_COLUMNS, *map(_cells, ranks[:_MAX_LINES])]
+    rows = [("rank", "host", "process", "for [s]", "at")]
+    rows += [
+        (f"{each.rank}", each.host, each.process, f"{each.for_s:.0f}", each.place)
+        for each in ranks[:_MAX_LINES]
+    ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join(cell.ljust(n) for cell, n in zip(row, widths, strict=True)).rstrip()
@@ -200,10 +194,6 @@ def table_of(ranks: Sequence[RankStatus], n_ranks: int) -> str:
         more = f", ... ({len(silent):,})" if len(silent) > _MAX_SILENT else ""
         lines.append(f"no answer from ranks {', '.join(map(str, silent[:_MAX_SILENT]))}{more}")
     return "\n".join(lines)
-
-
-def _cells(where: RankStatus) -> tuple[str, ...]:
-    return f"{where.rank}", where.host, where.process, f"{where.for_s:.0f}", where.place
 
 
 HANG = "hang"

@@ -5,8 +5,9 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, NoReturn, Self
 
@@ -53,7 +54,11 @@ class Watchdog:
     def __init__(self, job: Job, config: ExperimentConfig, run: Path) -> None:
         """Prepares to watch a run in a folder; all ranks together."""
         self._job, self._cluster, self._run = job, config.cluster, run
-        self._limits = _limits(config)
+        # By phase, each with its key; the plan store itself limits the wait for a plan.
+        executor = (config.executor.timeout_s, "executor.timeout_s")
+        self._limits: dict[Phase, tuple[float, str]] = dict.fromkeys(Phase, executor)
+        self._limits[Phase.SAVES] = (config.checkpoint.timeout_s, "checkpoint.timeout_s")
+        self._limits[Phase.WAITS_FOR_PLAN] = (math.inf, "")
         self._tells_after_s = min(limit_s for limit_s, _ in self._limits.values()) / 2
         self._told: Standing | None = None
         self.position = Position()
@@ -78,7 +83,10 @@ class Watchdog:
         os.close(self._stop)
 
     def _watch(self) -> None:
-        neighbours = _open_processes(self._neighbours)
+        # By pidfd, which becomes readable when the process ends; some systems have none.
+        neighbours: dict[int, Neighbour] = {}
+        with suppress(OSError):
+            neighbours = {os.pidfd_open(each.pid): each for each in self._neighbours}
         processes = select.poll()
         for file in (self._stop, *neighbours):
             processes.register(file, select.POLLIN)
@@ -86,9 +94,13 @@ class Watchdog:
         while not (gone := dict(processes.poll(1e3 * _TICK_S))).get(self._stop):
             # Time in which this process itself was stopped says nothing about the others.
             self._awake_s += min(time.monotonic() - started_s, _MAX_TICK_S)
-            self._look()
+            if (standing := self.position.look()) != self._standing:
+                self._standing, self._since_s = standing, self._awake_s
             for process in gone:
-                self._end_because_of(neighbours[process])
+                rank, pid, _ = neighbours[process]
+                was = f"(its process was {pid})"
+                error = RunError(f"rank {rank} on {self._host} was killed, or crashed {was}")
+                self._job.ending.end(error)
             self._tell_if_stuck()
             limit_s, _ = self._limits[self._standing.phase]
             if self._stuck_s > limit_s:
@@ -100,10 +112,6 @@ class Watchdog:
     @property
     def _stuck_s(self) -> float:
         return self._awake_s - self._since_s
-
-    def _look(self) -> None:
-        if (standing := self.position.look()) != self._standing:
-            self._standing, self._since_s = standing, self._awake_s
 
     def _tell_if_stuck(self) -> None:
         is_stuck = self._stuck_s > self._tells_after_s
@@ -118,29 +126,14 @@ class Watchdog:
         """Writes where this rank is, and which neighbours are stopped or gone; returns both."""
         rank, for_s = self._job.rank, self._stuck_s
         process = state_of(os.getpid())
-        here = [
-            status_of(
-                rank,
-                self._host,
-                process,
-                for_s=for_s,
-                position=self.position,
-                cluster=self._cluster,
-            )
-        ]
+        look = partial(status_of, position=self.position, cluster=self._cluster)
+        here = [look(rank, self._host, process, for_s=for_s)]
         for each in self._neighbours:
             if (process := state_of(each.pid)) in ("stopped", "gone"):
                 place = "a place that only it knows"
                 here.append(RankStatus(each.rank, self._host, process, for_s, place, waits=False))
         _within(_MAX_WRITE_S, lambda: write_hang(self._run, here))
         return here
-
-    def _end_because_of(self, neighbour: Neighbour) -> NoReturn:
-        error = RunError(
-            f"rank {neighbour.rank} on {self._host} was killed, or crashed (its process was "
-            f"{neighbour.pid})"
-        )
-        self._job.ending.end(error)
 
     def _end_because_of_time(self) -> NoReturn:
         limit_s, key = self._limits[self._standing.phase]
@@ -175,23 +168,3 @@ def _within(limit_s: float, access: Callable[[], None]) -> None:
     thread = threading.Thread(target=try_access, name="hang files", daemon=True)
     thread.start()
     thread.join(limit_s)
-
-
-def _limits(config: ExperimentConfig) -> Mapping[Phase, tuple[float, str]]:
-    """Time limit of each phase and its key; the plan store itself limits the wait for a plan."""
-    executor = (config.executor.timeout_s, "executor.timeout_s")
-    limits: dict[Phase, tuple[float, str]] = dict.fromkeys(Phase, executor)
-    limits[Phase.SAVES] = (config.checkpoint.timeout_s, "checkpoint.timeout_s")
-    limits[Phase.WAITS_FOR_PLAN] = (math.inf, "")
-    return limits
-
-
-def _open_processes(neighbours: list[Neighbour]) -> dict[int, Neighbour]:
-    """Other processes of this host by pidfd, which becomes readable when the process ends.
-
-    Empty if the system has no pidfds.
-    """
-    try:
-        return {os.pidfd_open(each.pid): each for each in neighbours}
-    except OSError:
-        return {}

@@ -22,8 +22,13 @@ from torch.nn import functional
 from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.models.deferred_weights import linear, weight_gradient
 from dynapipe_hpc.models.dropout import Dropout
-from dynapipe_hpc.models.sharding.shards import Shards, copy_to_shards, passed, reduce_from_shards
-from dynapipe_hpc.models.sharding.split import Split
+from dynapipe_hpc.models.sharding.shards import (
+    Shards,
+    Split,
+    copy_to_shards,
+    passed,
+    reduce_from_shards,
+)
 
 
 class ResidualStream:

@@ -2,9 +2,7 @@
 
 import copy
 import json
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import cycle, islice
@@ -84,23 +82,16 @@ def build_model(shape: TransformersShape, dtype: torch.dtype) -> BuiltModel:
     """Builds the model on the device `meta`; only tensors computed from settings have values."""
     with optional_packages():
         from transformers import AttentionInterface
+        from transformers.utils import logging
     AttentionInterface.register(ATTENTION, attention_interface)
     values = with_layers(plain_rotations(json.loads(shape.settings)), shape.n_layers)
-    with _BUILDING, _quiet():
-        return _built(shape, config_of(values), dtype)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Block in which `transformers` gives no warnings, which every rank would repeat."""
-    from transformers.utils import logging
-
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
+    with _BUILDING:
+        verbosity = logging.get_verbosity()
+        logging.set_verbosity_error()  # every rank would repeat warnings
+        try:
+            return _built(shape, config_of(values), dtype)
+        finally:
+            logging.set_verbosity(verbosity)
 
 
 def _built(shape: TransformersShape, config: Any, dtype: torch.dtype) -> BuiltModel:
@@ -109,7 +100,12 @@ def _built(shape: TransformersShape, config: Any, dtype: torch.dtype) -> BuiltMo
     kind = transformers.MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
     calls_sdpa = not getattr(kind, "_supports_attention_backend", False)
     attention = "sdpa" if calls_sdpa else ATTENTION
-    options = {"attn_implementation": attention, **_experts(shape, dtype)}
+    options = {"attn_implementation": attention}
+    # Torch groups the products of experts in types of up to 32 bits, if rows and columns of the
+    # matrices take a multiple of 16 bytes. Other experts are computed one after another.
+    sizes = [n for size in shape.tensors.values() if len(size) > 2 for n in size[1:]]
+    if dtype == torch.float64 or any(n * dtype.itemsize % 16 for n in sizes):
+        options["experts_implementation"] = "eager"
     try:
         model: Any = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype, **options)
     except Exception as error:  # its classes may raise anything for unusual settings
@@ -130,36 +126,7 @@ def _built(shape: TransformersShape, config: Any, dtype: torch.dtype) -> BuiltMo
     return found
 
 
-def _experts(shape: TransformersShape, dtype: torch.dtype) -> dict[str, str]:
-    """Option that computes experts one after another, where torch cannot group their products.
-
-    Torch groups products of types of up to 32 bits, if rows and columns of the matrices take a
-    multiple of 16 bytes.
-    """
-    sizes = [n for size in shape.tensors.values() if len(size) > 2 for n in size[1:]]
-    fits = dtype != torch.float64 and not any(n * dtype.itemsize % 16 for n in sizes)
-    return {} if fits else {"experts_implementation": "eager"}
-
-
-def layer_kinds(shape: TransformersShape) -> list[tuple[TransformersShape, float]]:
-    """One model per kind of layer, with layers of that kind only, and the kind's share.
-
-    A layer's kind is the tuple of its entries in all settings that are lists over layers.
-    """
-    values = json.loads(shape.settings)
-    n, lists = values[LAYERS_KEY], _lists_of_layers(shape.config.to_dict())
-    kinds = Counter(zip(*lists.values(), strict=True))
-    if len(kinds) <= 1:
-        return [(shape, 1.0)]
-    models = []
-    for kind, count in kinds.items():
-        own = {key: [value] * n for key, value in zip(lists, kind, strict=True)}
-        alike = shape.model_copy(update={"settings": json.dumps({**values, **own})})
-        models.append((alike, count / n))
-    return models
-
-
-def _lists_of_layers(values: Mapping[str, Any]) -> dict[str, list[Any]]:
+def lists_of_layers(values: Mapping[str, Any]) -> dict[str, list[Any]]:
     return {
         key: value
         for key, value in values.items()
@@ -173,7 +140,7 @@ def _lists_of_layers(values: Mapping[str, Any]) -> dict[str, list[Any]]:
 def with_layers(values: Mapping[str, Any], n_layers: int) -> dict[str, Any]:
     """Settings of a model with another number of layers; lists of kinds of layers are repeated."""
     lists = {
-        key: list(islice(cycle(value), n_layers)) for key, value in _lists_of_layers(values).items()
+        key: list(islice(cycle(value), n_layers)) for key, value in lists_of_layers(values).items()
     }
     return {**values, **lists, LAYERS_KEY: n_layers}
 
@@ -341,13 +308,8 @@ def materialize(model: BuiltModel) -> None:
                 module._buffers[name] = values.to(like.device)
 
 
-def keeping_float64(dtype: torch.dtype) -> AbstractContextManager[Any]:
-    """Block in which models of 64 bits do not round to float32 on the way."""
-    return _KeepFloat64() if dtype == torch.float64 else nullcontext()
-
-
-class _KeepFloat64(TorchFunctionMode):
-    """Mode in which conversions to float32 give float64."""
+class KeepFloat64(TorchFunctionMode):
+    """Mode in which conversions to float32 give float64: no rounding on the way."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is Tensor.float:

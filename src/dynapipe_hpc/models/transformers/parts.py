@@ -72,7 +72,14 @@ def decoder_parts(shape: TransformersShape, dtype: str, *, is_packed: bool) -> M
         recomputed_in=(Recompute.FULL,),
         frozen=shape.weights()[LAYER].n_frozen,
     )
-    width = shape.hidden_size
+    width, size = shape.hidden_size, _SIZES[0]
+    n_vectors = shape.weights()[HEAD].n_numbers - shape.vocab_size * width
+    sides = {"embedded": Side.INPUTS, "predicted": Side.INPUTS}
+    # Embedding and head as in every family, except that the last norm is traced.
+    ends_of_model = ends(width, width, shape.vocab_size, **sides, positions=0, vectors=n_vectors)
+    norm, logits = ends_of_model[HEAD].blocks
+    n_kept = round(_run(shape, rows, size, 0, last=True).kept / math.prod(size))
+    norm = replace(norm, kept=Amount(width + n_kept))  # with the norm's input
     parts = {
         LAYER: Part(
             Side.INPUTS,
@@ -81,7 +88,8 @@ def decoder_parts(shape: TransformersShape, dtype: str, *, is_packed: bool) -> M
             transient=Amount(*map(max, zip(*(needs.transient for needs, _ in kinds), strict=True))),
             window=min(windows, default=math.inf),
         ),
-        **_ends(shape, rows),
+        **ends_of_model,
+        HEAD: replace(ends_of_model[HEAD], blocks=(norm, logits)),
     }
     return frozen_but_adapters(parts, shape.lora)
 
@@ -105,15 +113,6 @@ class _Rows(NamedTuple):
     def has_flash(self) -> bool:
         """Whether attention of documents has a kernel of its own, on GPUs."""
         return self.is_packed and self.dtype.itemsize < torch.float32.itemsize
-
-    def batch(self, size: tuple[int, int], *, has_labels: bool) -> Batch:
-        """A micro-batch of `size`: number of samples, and their equal length."""
-        n_samples, n_tokens = size
-        shape = (1, n_samples * n_tokens) if self.is_packed else size
-        ids = torch.zeros(shape, dtype=torch.int64)
-        documents = Documents.from_lengths([n_tokens] * n_samples) if self.is_packed else None
-        labels = Labels(ids, ids, ids) if has_labels else None
-        return Batch(shape, documents, labels=labels).to(META)
 
 
 @dataclass
@@ -212,7 +211,12 @@ def _run(
     # One layer comes before, and one after, so that the stage is neither the first nor the last.
     model, dtype = shape.with_layers(n_layers + 2), rows.dtype
     layers = range(n_layers + 2, n_layers + 2) if last else range(1, 1 + n_layers)
-    batch = rows.batch(size, has_labels=last)
+    n_samples, n_tokens = size
+    row_size = (1, n_samples * n_tokens) if rows.is_packed else size
+    ids = torch.zeros(row_size, dtype=torch.int64)
+    documents = Documents.from_lengths([n_tokens] * n_samples) if rows.is_packed else None
+    labels = Labels(ids, ids, ids) if last else None
+    batch = Batch(row_size, documents, labels=labels).to(META)
     hidden = torch.empty(*batch.size, shape.hidden_size, dtype=dtype, device=META)
     hidden.requires_grad_()
     calls = _Calls(rows.has_flash, shape.max_tokens)
@@ -272,21 +276,3 @@ def _mean(amounts: Sequence[tuple[Amount, float]]) -> Amount:
     """The mean, rounded up, so that a mask in only some layers does not become 0."""
     columns = zip(*([share * each for each in amount] for amount, share in amounts), strict=True)
     return Amount(*(math.ceil(round(sum(column), 6)) for column in columns))
-
-
-def _ends(shape: TransformersShape, rows: _Rows) -> Mapping[str, Part]:
-    """Embedding and head as in every family, except that the last norm is traced."""
-    width, size = shape.hidden_size, _SIZES[0]
-    parts = ends(
-        width,
-        width,
-        shape.vocab_size,
-        embedded=Side.INPUTS,
-        predicted=Side.INPUTS,
-        positions=0,
-        vectors=shape.weights()[HEAD].n_numbers - shape.vocab_size * width,
-    )
-    norm, logits = parts[HEAD].blocks
-    n_kept = round(_run(shape, rows, size, 0, last=True).kept / math.prod(size))
-    kept = Amount(width + n_kept)  # with the norm's input
-    return {**parts, HEAD: replace(parts[HEAD], blocks=(replace(norm, kept=kept), logits))}

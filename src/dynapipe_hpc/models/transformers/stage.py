@@ -1,5 +1,7 @@
 """Decoders of `transformers` as torch modules: the layers of one pipeline stage."""
 
+import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -30,14 +32,15 @@ from dynapipe_hpc.models.transformers.attention import (
     reached_attention,
 )
 from dynapipe_hpc.models.transformers.model import (
+    LAYERS_KEY,
     META,
     BuiltModel,
+    KeepFloat64,
     build_model,
     check_attention,
     head_alone,
     is_plain,
-    keeping_float64,
-    layer_kinds,
+    lists_of_layers,
     materialize,
 )
 
@@ -63,9 +66,11 @@ class TransformersStage(StageOfFamily):
     def build(self, shape: ModelShape, layers: range, shards: Shards) -> None:
         assert isinstance(shape, TransformersShape)  # noqa: S101 - types
         dtype = torch.empty(0).dtype
-        with UnsetWeights(dtype, META), keeping_float64(dtype):
+        self._keeping_float64: Callable[[], AbstractContextManager[Any]] = (
+            KeepFloat64 if dtype == torch.float64 else nullcontext
+        )
+        with UnsetWeights(dtype, META), self._keeping_float64():
             model = build_model(shape, dtype)
-        self._keeping_float64 = partial(keeping_float64, dtype)
         # Marker in place of a mask, for models that call torch's attention.
         self._mark = torch.empty(1, 1, 1, 1).zero_() if model.calls_sdpa else None
         self._attention: Callable[[], AbstractContextManager[Any]] = (
@@ -102,7 +107,16 @@ class TransformersStage(StageOfFamily):
     @classmethod
     def layer_kinds(cls, shape: ModelShape) -> Sequence[tuple[ModelShape, float]]:
         assert isinstance(shape, TransformersShape)  # noqa: S101 - types
-        return layer_kinds(shape)
+        values = json.loads(shape.settings)
+        n, lists = values[LAYERS_KEY], lists_of_layers(shape.config.to_dict())
+        # A layer's kind is the tuple of its entries in all settings that are lists over layers.
+        kinds = Counter(zip(*lists.values(), strict=True))
+        models = []
+        for kind, count in kinds.items():
+            own = {key: [value] * n for key, value in zip(lists, kind, strict=True)}
+            alike = shape.model_copy(update={"settings": json.dumps({**values, **own})})
+            models.append((alike, count / n))
+        return models if len(kinds) > 1 else [(shape, 1.0)]
 
     def deviation(self, shape: ModelShape) -> Deviation:
         return gpt_deviation(shape.n_layers)

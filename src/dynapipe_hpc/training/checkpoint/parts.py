@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from dynapipe_hpc.data.atomic_write import writing
-from dynapipe_hpc.models.sharding.split import WHOLE, Split, splits_of
+from dynapipe_hpc.models.sharding.shards import WHOLE, Split, splits_of
 from dynapipe_hpc.training.checkpoint.folder import DamagedError, new_checksum
 from dynapipe_hpc.training.checkpoint.part_files import (
     ITEM_BYTES,
