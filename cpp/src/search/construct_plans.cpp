@@ -116,14 +116,16 @@ class Builder {
 
     /// Refines by size, not by effort, which depends on the simulations that came before.
     void refine(std::size_t max_to_refine) {
-        PlanRefiner refiner(cutter_, simulator_, slowness_);
         std::size_t refined_size = 0;
         for (ConstructedPlan& plan : std::exchange(best_, {})) {
             if (refined_size < max_to_refine) {
-                for (const Windows& replica : plan.replicas) {
+                plan.makespan_ms = 0.0;
+                for (std::size_t r = 0; r < n_replicas_; ++r) {
+                    Windows& replica = plan.replicas[r];
                     refined_size += replica.size() * windows_.costs.n_stages;
+                    const double ms = refine_replica(cutter_, simulator_, replica);
+                    plan.makespan_ms = std::max(plan.makespan_ms, ms * slowness_[r]);
                 }
-                plan.makespan_ms = refiner.refine(plan.replicas);
             }
             keep(std::move(plan));
         }

@@ -18,28 +18,31 @@ constexpr std::size_t kMaxFirstWindows = 4;
 /// The share of samples that then come first: work grows by about half from one window to the next,
 /// so that each arrives when the slowest stage has worked off those before it.
 constexpr double kFirstShare = 0.35;
-constexpr std::size_t kMaxHandedOver = 4;
 
-}  // namespace
+class Refiner {
+  public:
+    Refiner(const PricedCutter& cutter, ReplicaSimulator& simulator)
+        : windows_(simulator.windows()), cutter_(cutter), simulator_(simulator) {}
 
-PlanRefiner::PlanRefiner(const PricedCutter& cutter, ReplicaSimulator& simulator,
-                         std::span<const double> slowness)
-    : windows_(simulator.windows()), cutter_(cutter), simulator_(simulator), slowness_(slowness) {}
+    double refine(std::vector<Window>& replica);
 
-double PlanRefiner::refine(Assignment& replicas) {
-    std::vector<double> ms;
-    for (std::size_t r = 0; r < replicas.size(); ++r) {
-        ms.push_back(refine_replica(replicas[r]) * slowness_[r]);
+  private:
+    bool try_rise(double rise, std::vector<Window>& windows, std::vector<Window>& best,
+                  double& best_ms);
+    bool split_first(std::vector<Window>& replica, double& best_ms);
+    double best_makespan_ms(const std::vector<Window>& replica, double give_up_ms) {
+        return simulator_.best_makespan_ms(replica, give_up_ms);
     }
-    for (std::size_t n = 0; n < kMaxHandedOver && hand_over(replicas, ms); ++n) {
-    }
-    return *std::max_element(ms.begin(), ms.end());
-}
+
+    const WindowCosts& windows_;
+    const PricedCutter& cutter_;
+    ReplicaSimulator& simulator_;
+};
 
 /// Finds the best order and modes of a replica: those of a price, but for the longest window, whose
 /// way through the pipeline may be what the others wait for. They are tried one after the other, as
 /// every shape at every price would take several times what the search takes. Returns its makespan.
-double PlanRefiner::refine_replica(std::vector<Window>& replica) {
+double Refiner::refine(std::vector<Window>& replica) {
     double best_ms = best_makespan_ms(replica, kNever);
     const std::vector<Window> given = replica;
     double rise = kEvenRise;
@@ -74,8 +77,8 @@ double PlanRefiner::refine_replica(std::vector<Window>& replica) {
 
 /// Arranges some windows, and keeps them if they are better than the best so far. Returns whether
 /// they are the best now.
-bool PlanRefiner::try_rise(double rise, std::vector<Window>& windows, std::vector<Window>& best,
-                           double& best_ms) {
+bool Refiner::try_rise(double rise, std::vector<Window>& windows, std::vector<Window>& best,
+                       double& best_ms) {
     arrange(windows, cutter_, rise);
     if (windows == best) {
         return true;
@@ -92,7 +95,7 @@ bool PlanRefiner::try_rise(double rise, std::vector<Window>& windows, std::vecto
 /// Splits one of the first windows, where that helps most; its last samples, the shortest, come
 /// first. Until a first window has passed the stages before it, the slowest stage waits, and for
 /// longer the larger it is. Returns false, with nothing changed, if no split helps.
-bool PlanRefiner::split_first(std::vector<Window>& replica, double& best_ms) {
+bool Refiner::split_first(std::vector<Window>& replica, double& best_ms) {
     const std::vector<Window> given = replica;
     for (std::size_t i = 0; i < std::min(kMaxFirstWindows, given.size()); ++i) {
         Window rest = given[i];
@@ -117,37 +120,11 @@ bool PlanRefiner::split_first(std::vector<Window>& replica, double& best_ms) {
     return replica != given;
 }
 
-/// Moves the window that evens the slowest and the fastest replica out best. Returns false, with
-/// nothing changed, if that does not help.
-bool PlanRefiner::hand_over(Assignment& replicas, std::vector<double>& ms) {
-    const auto slowest =
-        static_cast<std::size_t>(std::max_element(ms.begin(), ms.end()) - ms.begin());
-    const auto fastest =
-        static_cast<std::size_t>(std::min_element(ms.begin(), ms.end()) - ms.begin());
-    std::vector<Window> giver = replicas[slowest];
-    std::vector<Window> taker = replicas[fastest];
-    if (slowest == fastest || giver.size() < 3) {
-        return false;
-    }
-    const double wanted_ms =
-        (ms[slowest] - ms[fastest]) / (slowness_[slowest] + slowness_[fastest]);
-    const auto chosen =
-        std::min_element(giver.begin(), giver.end(), [&](const Window& a, const Window& b) {
-            return std::abs(cutter_.work_ms(a) - wanted_ms) <
-                   std::abs(cutter_.work_ms(b) - wanted_ms);
-        });
-    taker.insert(taker.begin() + static_cast<std::ptrdiff_t>(taker.size() / 2), *chosen);
-    giver.erase(chosen);
-    const double giver_ms = refine_replica(giver) * slowness_[slowest];
-    const double taker_ms = refine_replica(taker) * slowness_[fastest];
-    if (std::max(giver_ms, taker_ms) >= ms[slowest]) {
-        return false;
-    }
-    replicas[slowest] = std::move(giver);
-    replicas[fastest] = std::move(taker);
-    ms[slowest] = giver_ms;
-    ms[fastest] = taker_ms;
-    return true;
+}  // namespace
+
+double refine_replica(const PricedCutter& cutter, ReplicaSimulator& simulator,
+                      std::vector<Window>& replica) {
+    return Refiner(cutter, simulator).refine(replica);
 }
 
 }  // namespace dynapipe

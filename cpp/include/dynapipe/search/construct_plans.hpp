@@ -35,9 +35,9 @@ struct ConstructedPlan {
 /// are similar. Then samples are cut into windows that keep at most 1/p or 1/(1.25 p) of the memory
 /// of each of p stages, and windows of the best cut are limited in their work. Every plan is
 /// simulated; of very large plans fewer variants are tried. Of the plans that are kept the best is
-/// refined first, see `PlanRefiner`, then others, up to a limit. Beside them stand a plan of each
-/// mode alone, and the exact split of `split_samples`, the method of the paper, into windows of
-/// which a stage can keep one per stage; `balance_work` shares them out.
+/// refined first, see `refine_replica`, then others, up to a limit. Beside them stand a plan of
+/// each mode alone, and the exact split of `split_samples`, the method of the paper, into windows
+/// of which a stage can keep one per stage; `balance_work` shares them out.
 ///
 /// @param simulator      has simulated nothing yet.
 /// @param slowness       (n_replicas,): factors by which each replica's passes take longer, >= 1;
