@@ -16,9 +16,8 @@ from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.order import balance_replicas
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
 from dynapipe_hpc.planner.cost.from_config import costs_of
-from dynapipe_hpc.planner.schedule.adaptive import adaptive
-from dynapipe_hpc.planner.schedule.feasibility import ROUNDING
-from dynapipe_hpc.planner.schedule.fixed_order import one_f_one_b
+from dynapipe_hpc.planner.schedule.pipeline import ROUNDING
+from dynapipe_hpc.planner.schedule.rules import adaptive, one_f_one_b
 from dynapipe_hpc.planner.schedule.schedule_rule import Schedule, ScheduleRule
 from dynapipe_hpc.planner.schedule.simulate import simulate
 from reproduce import methods

@@ -8,8 +8,7 @@ from statistics import median
 import numpy as np
 
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
-from dynapipe_hpc.planner.schedule.adaptive import adaptive
-from dynapipe_hpc.planner.schedule.fixed_order import cyclic, one_f_one_b
+from dynapipe_hpc.planner.schedule.rules import adaptive, cyclic, one_f_one_b
 from dynapipe_hpc.planner.schedule.schedule_rule import INSTANT, Schedule
 from dynapipe_hpc.planner.schedule.simulate import simulate
 from reproduce.drawing import draw_lines

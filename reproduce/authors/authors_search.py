@@ -11,9 +11,8 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes, fits
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.cost.cost_model import CostModel, StageCosts
-from dynapipe_hpc.planner.schedule.feasibility import check_each_fits
-from dynapipe_hpc.planner.schedule.fixed_order import cyclic, one_f_one_b
-from dynapipe_hpc.planner.schedule.pipeline import Pipeline
+from dynapipe_hpc.planner.schedule.pipeline import Pipeline, check_each_fits
+from dynapipe_hpc.planner.schedule.rules import cyclic, one_f_one_b
 from dynapipe_hpc.planner.schedule.schedule_rule import Schedule, ScheduleRule
 from dynapipe_hpc.planner.schedule.simulate import simulate
 from reproduce.authors.injection_orders import injection_orders

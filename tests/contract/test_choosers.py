@@ -14,8 +14,7 @@ from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
 from dynapipe_hpc.planner.choose.choice import Chooser
 from dynapipe_hpc.planner.choose.config import SearchConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
-from dynapipe_hpc.planner.schedule.adaptive import adaptive
-from dynapipe_hpc.planner.schedule.fixed_order import one_f_one_b
+from dynapipe_hpc.planner.schedule.rules import adaptive, one_f_one_b
 
 COST = linear_cost(recomputes=True)
 SCHEDULE_RULES = [one_f_one_b, adaptive]

@@ -6,7 +6,7 @@ from tests.examples.stage_costs import drawn_costs, no_limit, splits_backward, t
 
 from dynapipe_hpc.plan.cluster import Link
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
-from dynapipe_hpc.planner.schedule.feasibility import check_peaks
+from dynapipe_hpc.planner.schedule.pipeline import check_peaks
 from dynapipe_hpc.planner.schedule.rules import RULES, SPLIT_RULES
 from dynapipe_hpc.planner.schedule.schedule_rule import (
     InfeasibleScheduleError,

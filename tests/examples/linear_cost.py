@@ -13,6 +13,7 @@ from dynapipe_hpc.planner.baselines.config import (
     NaivePaddingConfig,
     TokenBudgetConfig,
 )
+from dynapipe_hpc.planner.batch.microbatch_costs import PricedReplica
 from dynapipe_hpc.planner.batch.price_windows import PADDED_ONLY
 from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
@@ -27,7 +28,9 @@ from dynapipe_hpc.planner.cost.cost_model import (
     SliceMemory,
     StageCosts,
 )
-from dynapipe_hpc.planner.schedule.adaptive import adaptive
+from dynapipe_hpc.planner.schedule.pipeline import Pipeline, schedule_replica
+from dynapipe_hpc.planner.schedule.rules import adaptive
+from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
 
 
 def linear_cost(
@@ -151,3 +154,12 @@ class EveryChooser:
 
     def choose(self, samples: Sequence[Sample]) -> Choice:
         return Choice(tuple(t for each in self.choosers for t in each.choose(samples).tried))
+
+
+def schedule_pipeline(
+    microbatches: Sequence[MicroBatch],
+    cost: CostModel,
+    cluster: Cluster,
+    rules: Sequence[ScheduleRule],
+) -> Pipeline:
+    return schedule_replica(PricedReplica.formed(microbatches, cost), cost, cluster, rules)

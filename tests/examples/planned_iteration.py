@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 from tests.examples.equal_shares import equal_shares
-from tests.examples.linear_cost import linear_cost
+from tests.examples.linear_cost import linear_cost, schedule_pipeline
 from tests.examples.stage_costs import schedule_of
 from tests.oracles.list_schedule import ListSchedule
 
@@ -16,9 +16,7 @@ from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.plan.rank_plan import RankPlan
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
 from dynapipe_hpc.planner.make_plans import rank_plans
-from dynapipe_hpc.planner.schedule.fixed_order import one_f_one_b
-from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline
-from dynapipe_hpc.planner.schedule.rules import RULES, SPLIT_RULES
+from dynapipe_hpc.planner.schedule.rules import RULES, SPLIT_RULES, one_f_one_b
 from dynapipe_hpc.planner.schedule.schedule_rule import (
     INSTANT,
     Pass,

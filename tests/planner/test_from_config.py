@@ -9,7 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.examples.equal_shares import equal_shares, rows_only
-from tests.examples.linear_cost import EveryChooser, budget, dense, linear_cost, naive, samples_of
+from tests.examples.linear_cost import (
+    EveryChooser,
+    budget,
+    dense,
+    linear_cost,
+    naive,
+    samples_of,
+    schedule_pipeline,
+)
 from tests.examples.measured_layers import SHAPE, T5_SHAPE, linear_t5_table, linear_table
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
@@ -35,9 +43,8 @@ from dynapipe_hpc.planner.cost.table.profile_table import LayerProfile, UpdatePr
 from dynapipe_hpc.planner.from_config import chooser, dynamic_chooser
 from dynapipe_hpc.planner.make_plans import Planner
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
-from dynapipe_hpc.planner.schedule.fixed_order import one_f_one_b
-from dynapipe_hpc.planner.schedule.pipeline import Pipeline, schedule_pipeline
-from dynapipe_hpc.planner.schedule.rules import RULES, schedule_rules
+from dynapipe_hpc.planner.schedule.pipeline import Pipeline
+from dynapipe_hpc.planner.schedule.rules import RULES, one_f_one_b, schedule_rules
 from dynapipe_hpc.planner.schedule.simulate import iteration_ms
 
 SMALL = Cluster(n_stages=1, device_memory_bytes=1000)

@@ -32,10 +32,14 @@ from dynapipe_hpc.planner.cost.cost_model import (
     SliceMemory,
 )
 from dynapipe_hpc.planner.make_plans import rank_plans
-from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
 from dynapipe_hpc.planner.schedule.config import RuleName
-from dynapipe_hpc.planner.schedule.fixed_order import one_f_one_b
-from dynapipe_hpc.planner.schedule.rules import RULES, SPLIT_RULES
+from dynapipe_hpc.planner.schedule.rules import (
+    RULES,
+    SPLIT_RULES,
+    adaptive,
+    adaptive_split,
+    one_f_one_b,
+)
 from dynapipe_hpc.planner.schedule.schedule_rule import (
     InfeasibleScheduleError,
 )

@@ -17,8 +17,7 @@ from dynapipe_hpc.planner.cost.config import AnalyticConfig, ProfiledConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
 from dynapipe_hpc.planner.cost.from_config import CostSource, MeasuredCosts, load_table
 from dynapipe_hpc.planner.cost.table.profile_table import PADDED
-from dynapipe_hpc.planner.schedule.fixed_order import forward_only
-from dynapipe_hpc.planner.schedule.rules import may_split, schedule_rules
+from dynapipe_hpc.planner.schedule.rules import forward_only, may_split, schedule_rules
 from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
 
 

@@ -33,7 +33,7 @@ from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.baseline import Baseline
 from dynapipe_hpc.planner.choose.choice import Chooser
 from dynapipe_hpc.planner.cost.cost_model import CostModel
-from dynapipe_hpc.planner.schedule.fixed_order import one_f_one_b
+from dynapipe_hpc.planner.schedule.rules import one_f_one_b
 
 TUNED_LENGTHS = (3, 30, 7, 12, 20, 5, 9, 28, 2, 15, 11, 6)
 

@@ -46,9 +46,7 @@ from dynapipe_hpc.planner.choose.choice import Choice, Chooser, Infeasible
 from dynapipe_hpc.planner.choose.config import SearchConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel, Shapes, StageCosts
 from dynapipe_hpc.planner.from_config import dynamic_chooser
-from dynapipe_hpc.planner.schedule.adaptive import adaptive
-from dynapipe_hpc.planner.schedule.fixed_order import one_f_one_b
-from dynapipe_hpc.planner.schedule.rules import RULES
+from dynapipe_hpc.planner.schedule.rules import RULES, adaptive, one_f_one_b
 from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
 
 COST = linear_cost(launch_ms=(3.0, 2.0), token_ms=(0.05, 0.04))

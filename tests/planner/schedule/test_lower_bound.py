@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tests.examples.linear_cost import changed, linear_cost, samples_of
+from tests.examples.linear_cost import changed, linear_cost, samples_of, schedule_pipeline
 
 from dynapipe_hpc import _kernels
 from dynapipe_hpc.data.microbatch import Branch, MicroBatch, PackedRow, PaddedRows, Recompute, Slice
@@ -25,10 +25,9 @@ from dynapipe_hpc.planner.cost.cost_model import (
     SliceMemory,
     StageCosts,
 )
-from dynapipe_hpc.planner.schedule.adaptive import adaptive
 from dynapipe_hpc.planner.schedule.lower_bound import LongestTrip, longest_trip, lower_bound
-from dynapipe_hpc.planner.schedule.pipeline import Pipeline, schedule_pipeline
-from dynapipe_hpc.planner.schedule.rules import RULES
+from dynapipe_hpc.planner.schedule.pipeline import Pipeline
+from dynapipe_hpc.planner.schedule.rules import RULES, adaptive
 from dynapipe_hpc.planner.schedule.schedule_rule import CodeArray, kernel_link
 from dynapipe_hpc.planner.schedule.simulate import iteration_ms
 

@@ -31,12 +31,18 @@ from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.batch.microbatch_costs import PricedReplica
 from dynapipe_hpc.planner.batch.row_length import padded_microbatch
 from dynapipe_hpc.planner.cost.cost_model import FloatArray, StageCosts
-from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
-from dynapipe_hpc.planner.schedule.feasibility import check_each_fits
-from dynapipe_hpc.planner.schedule.fixed_order import cyclic, one_f_one_b, zb_h1
-from dynapipe_hpc.planner.schedule.pipeline import schedule_replica
-from dynapipe_hpc.planner.schedule.rules import RULES, SPLIT_RULES, schedule_rules
+from dynapipe_hpc.planner.schedule.pipeline import check_each_fits, schedule_replica
+from dynapipe_hpc.planner.schedule.rules import (
+    RULES,
+    SPLIT_RULES,
+    adaptive,
+    adaptive_split,
+    cyclic,
+    one_f_one_b,
+    schedule_rules,
+    zb_h1,
+)
 from dynapipe_hpc.planner.schedule.schedule_rule import (
     INSTANT,
     InfeasibleScheduleError,

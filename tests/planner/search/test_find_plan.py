@@ -6,7 +6,13 @@ from itertools import pairwise, permutations, product
 import numpy as np
 import pytest
 from tests.examples.equal_shares import equal_shares
-from tests.examples.linear_cost import changed, linear_cost, packed_apart, samples_of
+from tests.examples.linear_cost import (
+    changed,
+    linear_cost,
+    packed_apart,
+    samples_of,
+    schedule_pipeline,
+)
 from tests.examples.measured_layers import T5_SHAPE
 from tests.planner.test_kernel_inputs import CELLS, LINK, ROWS, SPANS
 
@@ -29,8 +35,7 @@ from dynapipe_hpc.planner.cost.cost_model import (
     SliceMemory,
     StageCosts,
 )
-from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
-from dynapipe_hpc.planner.schedule.pipeline import schedule_pipeline
+from dynapipe_hpc.planner.schedule.rules import adaptive, adaptive_split
 from dynapipe_hpc.planner.schedule.schedule_rule import kernel_link
 from dynapipe_hpc.planner.schedule.simulate import extra_reduce_ms, reduced_ms
 

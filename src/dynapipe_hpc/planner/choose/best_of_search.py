@@ -20,9 +20,7 @@ from dynapipe_hpc.planner.batch.window_table import WindowTable
 from dynapipe_hpc.planner.choose.choice import Choice, ReplicaScheduler
 from dynapipe_hpc.planner.choose.config import SearchConfig
 from dynapipe_hpc.planner.cost.cost_model import CostModel
-from dynapipe_hpc.planner.schedule.adaptive import adaptive, adaptive_split
-from dynapipe_hpc.planner.schedule.fixed_order import forward_only
-from dynapipe_hpc.planner.schedule.rules import may_split
+from dynapipe_hpc.planner.schedule.rules import adaptive, adaptive_split, forward_only, may_split
 from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule, kernel_link
 from dynapipe_hpc.planner.schedule.simulate import extra_reduce_ms
 
