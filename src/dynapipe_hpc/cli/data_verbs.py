@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     ),
     switch(
         "--special-tokens",
-        "turn text such as <|endoftext|> into special tokens; without it, it is plain text",
+        "turn text such as <|endoftext|> into special tokens; otherwise it stays plain text",
     ),
     switch("--skip-bad", "leave bad lines out"),
     FORCE,

@@ -205,7 +205,7 @@ MicroBatch = PaddedRows | DenseRows | PackedRow
 
 
 def tokens_held(microbatch: MicroBatch, sample_id: int, n_tokens: int) -> range:
-    """Positions in a sample of the tokens that a micro-batch holds: all, or a slice's."""
+    """Positions, within a sample, of the tokens that a micro-batch holds: all, or a slice's."""
     part = microbatch.slice
     if part is None or sample_id != microbatch.sample_ids[0]:
         return range(n_tokens)

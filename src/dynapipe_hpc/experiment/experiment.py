@@ -183,7 +183,7 @@ class Experiment:
         if n > MAX_ITERATIONS:
             raise InputError(
                 f"{_given(training)} takes more than {MAX_ITERATIONS:,} iterations, the limit of "
-                "training.iterations; lower it, or raise data.tokens_per_batch"
+                "training.iterations; lower the former, or raise data.tokens_per_batch"
             )
         try:
             return training.of_length(n)

@@ -226,7 +226,7 @@ def writer_of(folder: Path) -> LockHolder | None:
 
 @contextmanager
 def locked(job: "Job", output: Path) -> Iterator[RunLock]:
-    """Locks a folder while the block runs; all ranks together, the first holds the lock.
+    """Locks a folder while the block runs; called by all ranks together, held by the first.
 
     The lock is released when all ranks leave the block together. After an error on one rank the
     others may still be writing, so the lock stays until the job has ended; the next start then

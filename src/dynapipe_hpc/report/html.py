@@ -296,7 +296,7 @@ def _iterations(comparison: Comparison) -> list[Iteration]:
 
 
 def _run(run: RunFolder, name: str, page_folder: Path) -> dict[str, object]:
-    """A run folder for the page; files are names with their relative URLs."""
+    """A run folder for the page; each file is a pair of its name and relative URL."""
     address = os.path.relpath(run.path.resolve(), page_folder.resolve())
     files = ("config.toml", "machine.json", MIXTURE, ITERATIONS, EVALUATIONS, TRACE, "plans")
     return {

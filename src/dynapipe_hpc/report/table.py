@@ -96,7 +96,7 @@ def _speed(comparison: Comparison) -> list[Row]:
 
 
 def _time_use(comparison: Comparison) -> list[Row]:
-    """Shares of the time of ranks, for uses that some run has; empty if no run has any."""
+    """Shares of ranks' time, for each use that occurs in a run; empty if no run has times."""
     known = [times for times in comparison.times if times is not None]
     if not known:
         return []

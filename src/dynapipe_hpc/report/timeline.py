@@ -108,7 +108,7 @@ def planned_bars(plan: RankPlan) -> Iterator[Bar]:
 
 
 def microbatch_times_ms(plans: Iterable[RankPlan]) -> dict[tuple[int, int], float]:
-    """Predicted time of all passes of a micro-batch, by replica and index in it."""
+    """Predicted time of all passes of a micro-batch, by replica and index in the replica."""
     times_ms = defaultdict[tuple[int, int], float](float)
     for plan in plans:
         for bar in planned_bars(plan):

@@ -1,4 +1,4 @@
-"""The plan store, through which plans reach the ranks, and the turns of its planners."""
+"""The plan store, through which plans reach the ranks, and whose turn it is to plan."""
 
 from dataclasses import dataclass
 from typing import Protocol

@@ -132,7 +132,7 @@ def _padded(n_bytes: int) -> int:
 
 
 class Outbox:
-    """Plans of an iteration for the ranks of a host, which leave together when the last is known.
+    """Plans of an iteration for the ranks of a host, sent together when the last plan is known.
 
     Ranks are numbered within the host, and iterations from the start of the job.
     """
@@ -151,7 +151,7 @@ class Outbox:
         return self._is_free(rank, number)
 
     def add(self, rank: int, number: int, message: Message) -> None:
-        """Adds the message of a rank, for which there is room, and sends all if it is the last."""
+        """Adds a rank's message, for which there must be room; the last to be added sends all."""
         self._messages[rank] = message
         if len(self._messages) == self._layout.n_ranks:
             body = self._layout.pack([message for _, message in sorted(self._messages.items())])

@@ -38,7 +38,7 @@ FlatState = Mapping[str, Segment]
 class FlatParameters:
     """Flat buffers, of which a module's weights and gradients are views.
 
-    One call updates all weights, or sums, measures, scales or clears all gradients. Weights that
+    One call updates all weights; others sum, measure, scale or clear all gradients. Weights that
     decay come first (matrices, as in the trainer of `transformers`), then all others, then zeros
     that make shares equal. Weights that all shards of a stage hold are contiguous.
 

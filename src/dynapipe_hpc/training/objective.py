@@ -51,7 +51,7 @@ class SampleLosses(SampleTable):
     """Sums of losses and numbers of trained tokens, per sample, for an evaluation."""
 
     def loss(self, token_losses: Tensor, labels: Labels) -> Tensor:
-        """The table of a micro-batch, with zeros for samples of other micro-batches."""
+        """The per-sample table of a micro-batch, with zeros for samples of other micro-batches."""
         table = self.zeros()
         # Padding is not trained, so it adds nothing to the column that it gets.
         columns = self.columns_of(labels.sample_ids.flatten())
@@ -142,7 +142,7 @@ class AnswerLogProbs(SampleTable):
     """Log-probabilities of chosen and of rejected answers, for an evaluation or a reference."""
 
     def loss(self, token_losses: Tensor, labels: Labels) -> Tensor:
-        """The table of a micro-batch, with zeros for samples of other micro-batches."""
+        """The per-sample table of a micro-batch, with zeros for samples of other micro-batches."""
         pairs = pairs_of(labels)
         log_probs, _ = answer_sums(token_losses, labels, pairs)
         return self.zeros().index_copy_(1, self.columns_of(pairs.sample_ids), log_probs.t())

@@ -96,7 +96,7 @@ def batch_starts(
     """Cuts samples into batches that are as large as the budget allows.
 
     `lengths`: Number of tokens of every sample, in the order of drawing. `earlier`: For each draw,
-    the latest draw that it or a draw before it repeats, or -1; None if no sample repeats. A batch
+    the latest draw whose sample was drawn again by then, or -1; None if no sample repeats. A batch
     ends before a sample that it already has. Returns the index at which each batch starts, then the
     end of all samples, where the last batch ends; and whether the last batch has no room left.
     """

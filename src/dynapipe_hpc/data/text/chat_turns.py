@@ -20,8 +20,9 @@ def stays(text: str, longer: str) -> bool:
 def start_of_turn(chat: ChatText, k: int) -> int:
     """The position at which turn `k` starts in the text of the messages up to it.
 
-    It follows the generation prompt. If that prompt holds more than the template writes before this
-    answer, such as an opening of reasoning, it follows what the template writes before any answer.
+    The turn follows the generation prompt. If that prompt holds more than the template writes
+    before this answer, such as an opening of reasoning, the turn follows what the template writes
+    before any answer.
 
     Raises `RefusalError`: The template refuses the messages up to the turn. Raises `InputError`:
     The template changes the messages before it.

@@ -68,7 +68,7 @@ def n_shared(one: Sequence[object], other: Sequence[object]) -> int:
 def conversation_from(record: Mapping[str, Any], prompt: str, completion: str) -> Conversation:
     """The conversation in a record.
 
-    `prompt`: Name of the field of messages that are only read, in records without `messages`.
+    `prompt`: Name of the field whose messages are not trained, in records without `messages`.
     """
     name = CONVERSATIONS if CONVERSATIONS in record else "messages"
     if name in record:

@@ -74,7 +74,7 @@ def with_usual_names(record: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _least_and_greatest(answers: Sequence[Any], number: str, text: str) -> tuple[Any, Any] | None:
-    """The answers with the least and greatest number; None if any has no number."""
+    """The answers whose field `number` is least and greatest; None if any has no number there."""
     numbers: list[Any] = [each.get(number) if isinstance(each, dict) else None for each in answers]
     if not numbers or not all(map(_is_number, numbers)):
         return None

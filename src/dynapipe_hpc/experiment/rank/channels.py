@@ -112,7 +112,7 @@ def open_torch_channels(
 def connect_groups(
     groups: TorchGroups, device: torch.device, dtype: torch.dtype, holders: Holders
 ) -> Channels:
-    """Connects the ranks of open groups to each other; all ranks together."""
+    """Connects the ranks of open groups to each other; called by all ranks together."""
     transport = TorchTransport(groups.transfers, device, dtype)
     transport.connect(neighbours(groups.cluster, groups.rank))
     collectives = TorchCollectives(groups)

@@ -46,7 +46,7 @@ class QuietPeriod:
     def wait(self) -> None:
         """Waits for the end of a quiet period, at most 50 ms.
 
-        A longer period contains an evaluation or a checkpoint, during which threads may work.
+        By then, the period must contain an evaluation or a checkpoint, in which threads may work.
         """
         self._over.wait(_MAX_QUIET_S)
 

@@ -119,7 +119,7 @@ class OnlineCosts:
     ) -> tuple[float, ...]:
         """The numbers of `PassTimes` that this rank contributes to an iteration.
 
-        The first iteration of a process does not count, as much is done then for the first time.
+        The first iteration of a process does not count: much is done then for the first time.
         Of a stage, only the first shard counts, as all shards execute the same plan.
         """
         if not is_first_shard or plan.iteration == self._first:

@@ -92,7 +92,7 @@ def facts_of(config: ExperimentConfig) -> dict[str, str | int | float | bool | N
 def find_resume_point(job: Job, folder: CheckpointFolder, facts: Facts) -> ResumePoint | None:
     """The newest undamaged checkpoint; all ranks share the reading.
 
-    Its facts must be `facts`, see `facts_of_run`. Unfinished checkpoints are removed, and damaged
+    It must have these `facts`, see `facts_of_run`. Unfinished checkpoints are removed, and damaged
     ones set aside if there is an undamaged one.
 
     Raises `SystemExit`: The checkpoint belongs to another experiment, all are damaged, or one

@@ -48,7 +48,7 @@ Numbers = Mapping[str, float]
 
 
 class Tracker(NamedTuple):
-    """A tracker of one run: its package, and calls to add an iteration's finite numbers and to end.
+    """A tracker of one run: its package, a call to add an iteration's finite numbers, one to close.
 
     Both calls may raise any exception of the package.
     """

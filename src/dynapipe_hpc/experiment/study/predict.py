@@ -165,7 +165,7 @@ class PlannedIteration:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A planned iteration, and the processor time from lengths to checked bytes of all plans."""
+    """A planned iteration, and the processor time of planning it, from lengths to checked bytes."""
 
     record: PlannedIteration
     planning_ms: float

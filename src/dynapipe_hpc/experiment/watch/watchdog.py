@@ -159,7 +159,7 @@ class Watchdog:
 
 
 def _within(limit_s: float, access: Callable[[], None]) -> None:
-    """Accesses files in a thread, as a file system that hangs may be why the job hangs."""
+    """Accesses files in a thread, because a file system that hangs may be why the job hangs."""
 
     def try_access() -> None:
         with suppress(OSError):

@@ -323,7 +323,7 @@ class TokenEmbedding(nn.Module):
         self._shards = shards
 
     def forward(self, tokens: Tensor, stream: ResidualStream) -> Tensor:
-        """Maps ids (rows, tokens) to their vectors, as a tensor of the stream."""
+        """Maps ids (rows, tokens) to their vectors, as a tensor of the residual stream."""
         if self._shards.n_shards == 1:
             return functional.embedding(tokens, self.weight)
         n_own = len(self.weight)

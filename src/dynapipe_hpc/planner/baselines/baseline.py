@@ -310,7 +310,7 @@ def budgets(samples: Sequence[Sample], cost: CostModel, cluster: Cluster) -> Ite
 
 
 def packed_budgets(samples: Sequence[Sample], cost: CostModel, cluster: Cluster) -> Iterator[int]:
-    """Budgets of tokens of packed rows, up to all tokens of a replica, or of the longest sample."""
+    """Token budgets of packed rows, up to a replica's tokens or, if more, the longest sample's."""
     tokens = packed_tokens(samples, cost)
     longest, of_replica = int(tokens.max()), -(-int(tokens.sum()) // cluster.n_replicas)
     return _rising(longest, most=max(longest, of_replica))

@@ -112,8 +112,8 @@ def price_windows(
 ) -> WindowTable:
     """Costs of every micro-batch of neighbouring samples, looked up once for all uses.
 
-    `samples`: Samples in the order to be cut, at least one. `token_multiple`: Multiple that rows
-    are padded to, itself one of 8. `may_misfit`: Whether there may be samples that cannot run
+    `samples`: Samples in the order to be cut, at least one. `token_multiple`: Multiple of 8, to
+    multiples of which rows are padded. `may_misfit`: Whether there may be samples that cannot run
     uncut. `may_bundle`: Whether neighbours of large batches may stay together, see `bundles`; they
     never do where memory is too scarce for a bundle although its samples could run. Raises
     `DoesNotFitError`: A sample alone needs more memory than a stage has. Raises `NotMeasuredError`:

@@ -135,7 +135,7 @@ class _Times(NamedTuple):
     def from_cost(cls, cost: CostModel, longest_tokens: int) -> "_Times":
         """Times from the longest known row and two rows of half its length.
 
-        Both have the same number of tokens, but the longer row has twice the pairs.
+        Both have the same number of tokens, but the longer row has twice the pairs of tokens.
         """
         length = float(max(cost.known_rows.longest_tokens, longest_tokens))
         packed = cost.of_layout(Layout.PACKED)

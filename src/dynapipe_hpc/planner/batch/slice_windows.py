@@ -126,7 +126,7 @@ class _Slices(NamedTuple):
 
     @property
     def are_new(self) -> BoolArray:
-        """Whether a cut differs from all before: different shares of few slices may be one number.
+        """Whether a cut differs from all before: two shares of few slices may round to one number.
 
         Shape (n_cuts,).
         """

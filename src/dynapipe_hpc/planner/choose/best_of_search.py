@@ -32,7 +32,7 @@ class BestOfSearch:
     A search with more effort also compares every plan that less effort would have found.
 
     `schedule_rules`: Ways to order passes, all of which are tried. `slices`: Slicing of long
-    samples, if a rule can run slices: in fixed orders of both passes they cannot run.
+    samples, if a rule can run slices; rules that fix the order of both passes cannot.
     """
 
     schedule_rules: Sequence[ScheduleRule]

@@ -17,8 +17,8 @@ class SearchConfig(ConfigTable):
             same plan on every machine, and counts passes rather than moves, so that large plans
             take no longer. Each order of the samples, and plans with slices if allowed, have a
             search of this effort; a search whose best plan is clearly longer than another's after
-            12,500 passes is dropped. Its first round has 6,250 passes; each later round has as many
-            as all rounds before it. No round that would exceed the effort is begun.
+            12,500 passes is dropped. The first round of a search has 6,250 passes; each later round
+            has as many as all rounds before it. No round that would exceed the effort is begun.
         seed: Seed of the random moves.
     """
 

@@ -43,7 +43,7 @@ from dynapipe_hpc.planner.cost.stage_parts import StageKinds, boundary_sizes, pa
 class LayerEstimate(NamedTuple):
     """Work and bytes of one part of a kind on one shard, split by whether they depend on tokens.
 
-    Both are in the order of estimate_costs.hpp.
+    Both halves are in the order of estimate_costs.hpp.
     """
 
     side: Side

@@ -119,7 +119,7 @@ class PassTimes:
 
     @classmethod
     def from_numbers(cls, numbers: Sequence[float], n_replicas: int, n_stages: int) -> Self:
-        """The sums from their numbers in one list, see `numbers`."""
+        """The sums, from one list of all their numbers, see `numbers`."""
         shapes = [sums.shape for sums in cls.none(n_replicas, n_stages)._sums]
         ends = np.cumsum([np.prod(shape) for shape in shapes])
         times = np.array(numbers, np.float64)

@@ -74,7 +74,7 @@ def _details(origin: Origin) -> Iterator[str]:
 
 
 def _check_layers(shape: TransformersShape) -> None:
-    """Builds one layer with each window, which refuses what is not supported."""
+    """Builds one layer for each window; building refuses what is not supported."""
     windows = windows_of_layers(shape.config)
     for i in {windows.index(window) for window in windows}:
         family_of(shape)(shape, range(i, i + 1), first=False, last=False)

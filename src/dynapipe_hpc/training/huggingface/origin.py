@@ -129,7 +129,7 @@ class Origin:
 
 
 def find_origin(path: Path, family: str | None = None) -> Origin:
-    """The model of a Hugging Face folder (by a `family`), a checkpoint, or a run's newest one."""
+    """The model of a Hugging Face folder (as a `family`), a checkpoint, or a run's newest one."""
     if not path.is_dir():
         raise InputError(
             f"{path}: is not a folder; name the folder of a model, a checkpoint or a run"

@@ -50,9 +50,9 @@ def import_csv(profiles: Path, parameters: Path, shape: ModelShape) -> ProfileTa
     """Makes a cost table of measured layers.
 
     Memory is counted as the authors count it, so that plans can be compared with theirs. A stage's
-    peak is what all but one of its layers store plus a measured stack's peak, although the stack
-    had up to three layers. Weights and logits of the head, all costs of the embedding but its
-    weights, transient memory of backward passes, and the update count as zero.
+    peak is a measured stack's peak, although the stack had up to three layers, plus what all but
+    one of the stage's layers store. Weights and logits of the head, all costs of the embedding but
+    its weights, transient memory of backward passes, and the update count as zero.
 
     `profiles`: Times and memory per layer, micro-batch size and lengths. `parameters`: Megabytes of
     weights per layer. Raises `InputError`: A file cannot be read; names file and line.

@@ -85,7 +85,7 @@ class LayerKey(NamedTuple):
 
     `kind`: layer, embedding, head (with the loss) or stage (further costs of its passes); encoder
     or decoder of a T5. `layout`: How samples lay in rows: padded, or packed; if packed, n rows
-    stand for one row of n samples of that length.
+    of a length stand for one row of n samples of that length.
     """
 
     tensor_parallel: int
