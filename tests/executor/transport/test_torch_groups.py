@@ -135,24 +135,6 @@ def test_neighbours_that_hold_a_weight_need_no_communicator_for_it() -> None:
             assert len(found) == n_communicators(cluster, holders, rank)
 
 
-def test_both_ends_of_a_pair_connect_in_both_directions(of_ranks: list[list[Operation]]) -> None:
-    ways: dict[tuple[str, frozenset[int]], list[tuple[int, str]]] = {}
-    for rank, operations in enumerate(of_ranks):
-        for op in operations:
-            if op.kind in ("send", "recv_"):
-                ways.setdefault(op.communicator, []).append((rank, op.kind))
-    shards = range(LARGE.n_shards)
-    for replica in range(LARGE.n_replicas):
-        for stage in range(LARGE.n_stages - 1):
-            for shard in shards:
-                low, high = (LARGE.rank_of(replica, s, shard) for s in (stage, stage + 1))
-                found = [w for (_, pair), w in ways.items() if pair == {low, high}]
-                assert {frozenset(way) for way in found} >= {
-                    frozenset([(low, "send"), (high, "recv_")]),
-                    frozenset([(high, "send"), (low, "recv_")]),
-                }
-
-
 def n_rounds(of_ranks: Sequence[Sequence[Operation]]) -> int:
     """Rounds after which all transfers are over, if each waits for its other side and takes one."""
     left = [deque(op for op in ops if op.kind in ("send", "recv_")) for ops in of_ranks]
