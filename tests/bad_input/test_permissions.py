@@ -28,9 +28,9 @@ AS_OTHERS = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
 
 
 @pytest.fixture(scope="module")
-def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+def other() -> Iterator[Worker]:
     """One who may not do everything."""
-    running = Worker(tmp_path_factory.mktemp("worker"), AS_OTHERS if IS_ROOT else [])
+    running = Worker(AS_OTHERS if IS_ROOT else [])
     yield running
     running.close()
 

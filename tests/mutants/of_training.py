@@ -123,9 +123,11 @@ TRAINING = (
          "hooks and parameters keep each other"),
         ("lambda «bucket: not bucket.missing→_: True»", "sums start before gradients are there"),
         ("if any(parameter is other for other in tied):", "if False:",
-         "a tied weight is summed before other stages have added"),
+         "a tied weight is summed before other stages have added")),
+    *of("training/overlapped_reduce.py", "tests/training/test_module_stage.py",
         ("bucket.matrices)\n        self._start_complete()", "bucket.matrices)",
-         "sums wait for gradients that do not come")),
+         "sums wait for gradients that do not come",
+         "sums_over_replicas_start_as_soon_as_no_gradient_is_missing")),
     *of("training/tied_copies.py", "tests/end_to_end/test_exactness.py",
         ("copy.gradient.copy_(room)", "pass", "gradients of small copies are lost",
          "three_steps_of_the_optimizer_give_the_unsplit_weights[t5, 3 stages x 1 replicas x 2 "

@@ -201,6 +201,7 @@ def test_what_waits_is_no_more_than_what_the_forward_pass_kept(
         assert live.live_bytes == 0
     rank.stage.finish_iteration()
     assert rank.stage.finish_iteration().peak_bytes == 0
+    assert planned_bytes <= kept_bytes + (0 if received is None else received.nbytes)
     assert waiting_bytes <= kept_bytes
     # The account counts the gradient that came from the next stage, too.
     came_bytes = 0 if returned is None else returned.nbytes
