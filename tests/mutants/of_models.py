@@ -287,11 +287,11 @@ MODELS = (
     *of("models/t5.py", "tests/end_to_end/test_exactness.py",
         ("stream.end(encoded).contiguous()", "stream.gather(encoded).contiguous()",
          "the encoder's output gets the sum of what all shards know",
-         "loss_and_every_gradient_are_those_of_the_unsplit_model[t5, 1 stages x 1 replicas x 2 "
+         "three_steps_of_the_optimizer_give_the_unsplit_weights[t5, 1 stages x 1 replicas x 2 "
          "shards, spread]")),
     *of("models/t5.py",
         "tests/end_to_end/test_exactness.py::"
-        "test_loss_and_every_gradient_are_those_of_the_unsplit_model",
+        "test_three_steps_of_the_optimizer_give_the_unsplit_weights",
         ("activation.narrow(dimension, «0→n_others», n_own)", "the decoder's tokens come first",
          "[t5, 3 stages x 1 replicas x 2 shards, spread]")),
     *of("models/t5.py", "tests/models/test_cached_attention.py",
@@ -328,7 +328,7 @@ MODELS = (
          "gradients of inputs are one shard's", "[gpt, 1 stages x 1 replicas x 2 shards]")),
     *of("architecture/part.py",
         "tests/end_to_end/test_exactness.py::"
-        "test_loss_and_every_gradient_are_those_of_the_unsplit_model",
+        "test_three_steps_of_the_optimizer_give_the_unsplit_weights",
         ("-(-microbatch.n_rows «* tokens // n_parts)→// n_parts) * tokens»", "shards divide rows",
          "[t5, 3 stages x 1 replicas x 2 shards, spread]")),
     *of("training/optimizer.py", "tests/end_to_end/test_exactness.py",
