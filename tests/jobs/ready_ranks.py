@@ -43,7 +43,7 @@ class ReadyRanks:
             path.write_text("")
         os.write(self._requests, json.dumps([str(folder), *words]).encode() + b"\n")
         try:
-            code, *grown = self._job.stdout.readline().split() or [self._job.wait()]
+            code, *grown = (self._job.stdout.readline() or f"{self._job.wait()}").split()
         except BaseException:  # such as a test's limit of time
             self._kill()
             raise

@@ -76,34 +76,6 @@ def test_recomputing_does_not_change_a_bit(whole: MicroBatch, mode: Recompute) -
         assert torch.equal(ranks[1].gradients()[name], gradient), name
 
 
-def test_the_loss_starts_at_zero_in_every_iteration() -> None:
-    rank = make_rank(Cluster(device_memory_bytes=1), 0, SingleRankCollectives())
-    rank.tokens.start_iteration(SAMPLES)
-    losses = []
-    for _ in range(2):
-        rank.stage.load(0, BATCH)
-        rank.stage.forward(0, None)
-        rank.stage.backward(0, None)
-        losses.append(rank.stage.finish_iteration().loss)
-    assert losses[0] == losses[1] > 1
-
-
-def test_peak_memory_is_that_of_the_micro_batches_kept_at_once() -> None:
-    peaks = []
-    for n_ahead in (1, 2, 3):
-        rank = rank_of(0)
-        gradient = torch.ones(15, 24, 16, dtype=torch.float64)
-        for i in range(n_ahead):
-            rank.stage.load(i, BATCH)
-            rank.stage.forward(i, None)
-        for i in range(n_ahead):
-            rank.stage.backward(i, gradient)
-        peaks.append(rank.stage.finish_iteration().peak_bytes)
-        assert rank.stage.finish_iteration().peak_bytes == 0
-    assert peaks[1] == 2 * peaks[0]
-    assert peaks[2] == 3 * peaks[0]
-
-
 CLUSTER = Cluster(n_stages=3, device_memory_bytes=1)
 PACKED = packed(SAMPLES, fill=3)
 every_batch = pytest.mark.parametrize(
@@ -201,7 +173,6 @@ def test_what_waits_is_no_more_than_what_the_forward_pass_kept(
         assert live.live_bytes == 0
     rank.stage.finish_iteration()
     assert rank.stage.finish_iteration().peak_bytes == 0
-    assert planned_bytes <= kept_bytes + (0 if received is None else received.nbytes)
     assert waiting_bytes <= kept_bytes
     # The account counts the gradient that came from the next stage, too.
     came_bytes = 0 if returned is None else returned.nbytes

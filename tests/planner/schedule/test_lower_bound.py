@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.examples.linear_cost import changed, linear_cost, samples_of
 
 from dynapipe_hpc import _kernels
-from dynapipe_hpc.data.microbatch import Branch, MicroBatch, PackedRow, PaddedRows, Recompute, Slice
+from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, PaddedRows, Recompute, Slice
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes, fits
@@ -144,20 +144,10 @@ def makespan_bound_ms(
 
 
 def in_every_way(samples: Sequence[Sample], cost: CostModel) -> Iterator[MicroBatch]:
-    """In both layouts and all modes; preference pairs only packed."""
-    ids = tuple(sample.sample_id for sample in samples)
-    lengths = [sample.tokens for sample in samples]
-    offsets = tuple(map(int, np.cumsum([0, *lengths])))
+    """In both layouts and all modes."""
     for mode in cost.recompute_modes:
-        branches = tuple(
-            Branch(begin + sample.input_tokens + sample.target_tokens, sample.input_tokens)
-            for sample, begin in zip(samples, offsets, strict=False)
-            if sample.is_pair
-        )
-        if not branches:
-            yield PaddedRows(ids, -(-max(lengths) // 8) * 8, mode)
-        row_tokens = -(-sum(lengths) // 8) * 8
-        yield PackedRow(ids, row_tokens, offsets=offsets, recompute=mode, branches=branches)
+        yield padded_microbatch(samples, mode)
+        yield packed_microbatch(samples, mode)
 
 
 def plans_in_every_way(samples: Sequence[Sample], cost: CostModel, n_replicas: int) -> Plans:
