@@ -6,6 +6,7 @@ import re
 import stat
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -63,11 +64,13 @@ def assert_refused(
     arguments: Sequence[str],
     words: str,
     start: str = "dynapipe-hpc: ",
+    while_it_runs: AbstractContextManager[object] = nullcontext(),  # noqa: B008 - has no state
 ) -> None:
     """Exit code 2 and one message, nothing written."""
     COUNTS["tried"] += 1
     before = listing(folder)
-    ended = worker.call(folder, arguments)
+    with while_it_runs:
+        ended = worker.call(folder, arguments)
     assert_clear(ended, start)
     assert re.search(words, ended.stderr), ended.stderr
     assert listing(folder) == before

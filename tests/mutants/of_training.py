@@ -94,8 +94,7 @@ TRAINING = (
          "gradients are added up in 16 bits")),
     *of("training/module_stage.py", "tests/end_to_end/test_exactness.py",
         ("self._loss.zero_()", "pass", "the loss adds up",
-         "three_steps_of_the_optimizer_give_the_unsplit_weights[gpt, 2 stages x 1 replicas x 1 "
-         "shards]"),
+         "weights_are_those_of_separate_copies[none-gpt]"),
         ("self._optimizer.loss_scale.value)", "1.0)", "losses are not scaled",
          "a_narrower_type_trains_alike[whole-gpt-torch.float16]")),
     *of("training/module_stage.py", "tests/training/test_module_stage.py",

@@ -8,9 +8,10 @@ from collections.abc import Callable
 import pytest
 import torch
 from tests.examples.local_ranks import LocalCollectives, LocalSums, LocalWorld
-from tests.examples.training_case import T5_SHAPE, make_rank
+from tests.examples.training_case import SHAPE, T5_SHAPE, make_rank
 from torch import Tensor, nn
 
+from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.models.live_memory import LiveMemory
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.training.collectives import SingleRankCollectives
@@ -32,6 +33,18 @@ CONFIG = TrainingConfig(
 def small_module(dtype: torch.dtype = torch.float64) -> nn.Linear:
     torch.manual_seed(1)
     return nn.Linear(3, 2, dtype=dtype)
+
+
+@pytest.mark.parametrize("shape", [SHAPE, T5_SHAPE], ids=lambda shape: shape.family)
+def test_matrices_decay_but_neither_biases_nor_norms(shape: ModelShape) -> None:
+    rank = make_rank(Cluster(device_memory_bytes=1), 0, SingleRankCollectives(), shape=shape)
+    before = rank.weights()
+    left = 1 - 0.1 * rank.optimizer.step().read().learning_rate  # all gradients are zero
+    assert left < 1
+    for name, weight in rank.weights().items():
+        stays = "norm" in name or "bias" in name
+        expected = before[name] * (1 if stays else left)
+        torch.testing.assert_close(weight, expected, rtol=1e-12, atol=0, msg=name)
 
 
 def test_norms_and_biases_decay_where_all_weights_do() -> None:
