@@ -424,7 +424,7 @@ PLAN = (
         ("| sliced", "| False", "slices do not fit where rows do not",
          "a_slice_that_keeps_no_mask_may_fit_where_a_row_does_not"),
         ("path.through_ms / n_rows, path.work_ms / n_rows", "path.through_ms, path.work_ms",
-         "many rows take as long as one", "no_plan_in_any_layout_is_shorter"),
+         "many rows take as long as one", "many_samples_may_share_a_launch"),
         ("busiest_ms if sliced else max(busiest_ms, trip_ms)", "max(busiest_ms, trip_ms)",
          "a sample that is cut goes there and back",
          "the_longest_sample_need_not_go_there_and_back_if_it_is_cut"),

@@ -436,6 +436,14 @@ def test_a_sample_that_was_not_measured_alone_adds_none() -> None:
     assert trip_of(800, 96, longest_row=50).added_ms == 0
 
 
+def test_many_samples_may_share_a_launch() -> None:
+    cost = linear_cost((5.0, 5.0), (1e-9, 1e-9))
+    samples = samples_of([8] * 16)
+    (pipeline,) = kind_of([packed_microbatch(samples, Recompute.NONE)], cost)
+    bound_ms = packed_bound_ms(samples, cost, AMPLE, split=False)
+    assert bound_ms <= pipeline.timeline.makespan_ms * ROUNDING
+
+
 def test_a_slice_that_keeps_no_mask_may_fit_where_a_row_does_not() -> None:
     cost, bare = (
         pair_cost((1.0,) * 4, (0.01,) * 4, window=8, mask_bytes=mask_bytes)
