@@ -8,6 +8,9 @@ import torch
 from tests.examples.preference_training import (
     ALONE,
     DPO,
+    Answer,
+    answer_log_prob,
+    random_pairs,
     references_of,
 )
 from tests.examples.training_case import SHAPE, RandomTokens, make_rank
@@ -142,6 +145,33 @@ def test_pairs_weigh_alike_whatever_their_lengths_or_the_tasks_do() -> None:
     equal = {pair.sample_id: pytest.approx(1 / 3) for pair in pairs}
     assert token_weights(pairs, "token") == token_weights(pairs, "sample") == equal
     assert token_weights(pairs, "task") == {0: 0.25, 1: 0.5, 2: 0.25}
+
+
+def test_the_numbers_of_an_iteration_are_taken_once() -> None:
+    pairs = random_pairs(1)
+    references = references_of(16)
+    rank = make_rank(
+        ALONE, 0, SingleRankCollectives(), shape=SHAPE, objective=PreferenceLoss(DPO, references)
+    )
+    rank.tokens.start_iteration(pairs)
+    rows = [
+        packed_microbatch(pairs[:3], Recompute.NONE),
+        packed_microbatch(pairs[3:], Recompute.NONE),
+    ]
+    for i, row in enumerate(rows):
+        rank.stage.load(i, row)
+        rank.stage.forward(i, None)
+    report = rank.stage.finish_iteration()
+    log_probs = [
+        [answer_log_prob(rank.module, Answer(pair, rejected=side)).item() for side in (False, True)]
+        for pair in pairs
+    ]
+    lengths = [(pair.target_tokens, pair.rejected_tokens) for pair in pairs]
+    known = references[[pair.sample_id for pair in pairs]].numpy()
+    losses, numbers = losses_of_tables(np.array(log_probs), known, lengths, DPO)
+    assert report.loss == pytest.approx(losses.mean(), rel=1e-12)
+    assert report.preferences == pytest.approx(numbers, rel=1e-11)
+    assert rank.stage.finish_iteration().preferences == (0.0,) * len(numbers)
 
 
 @pytest.mark.parametrize("mode", list(Recompute), ids=lambda mode: mode.text)
