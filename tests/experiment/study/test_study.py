@@ -262,10 +262,11 @@ def test_a_folder_holds_its_configuration_and_a_line_per_iteration(tmp_path: Pat
     assert all(each["planning_ms"] > 0 for each in times)
 
 
-def test_a_folder_that_is_there_is_refused_before_the_work(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_refused_before_the_work(tmp_path: Path) -> None:
     shares = list[float]()
-    with pytest.raises(InputError, match="already exists; name a new folder, or remove it first"):
-        simulate(Alone(), Experiment(study(*METHODS)), tmp_path, shares.append)
+    for name, message in (("", "already exists; name a new folder"), ("x" * 300, "its name exc")):
+        with pytest.raises(InputError, match=message):
+            simulate(Alone(), Experiment(study(*METHODS)), tmp_path / name, shares.append)
     assert not shares
 
 
