@@ -54,7 +54,7 @@ def test_micro_batches_are_the_published_ones(
     different = 0
     for batch, microbatches in zip(published, formed, strict=True):
         found = sizes(batch, microbatches)
-        theirs = [tuple(shape) for replica in batch.replicas for shape in replica["shapes"]]
+        theirs = [tuple(shape) for replica in batch.plan["replicas"] for shape in replica["shapes"]]
         assert len(found) == len(theirs)
         different += sorted(found) != sorted(theirs)
     assert different <= 1  # of 24 of the GPT; there the same objective is reached in another way
@@ -69,7 +69,7 @@ def test_replicas_have_the_published_work(
         replicas = balance_replicas(microbatches, batch.cost, batch.cluster.n_replicas)
         shares = [[microbatches[i] for i in replica] for replica in replicas]
         assert any(
-            all(has_work(batch, *pair) for pair in zip(order, batch.replicas, strict=True))
+            all(has_work(batch, *pair) for pair in zip(order, batch.plan["replicas"], strict=True))
             for order in permutations(shares)
         )
 

@@ -285,7 +285,9 @@ def scheduled(
 def test_published_plans_take_as_long_and_need_as_much_memory_here(
     family: Family, n_plans: int, rel: float
 ) -> None:
-    plans = [(batch, replica) for batch in published_plans(family) for replica in batch.replicas]
+    plans = [
+        (batch, replica) for batch in published_plans(family) for replica in batch.plan["replicas"]
+    ]
     assert len(plans) == n_plans
     for batch, replica in plans:
         timeline = rerun(batch, replica)
