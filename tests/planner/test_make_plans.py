@@ -174,6 +174,13 @@ def cluster_of(n_replicas: int = 1, n_bytes: int = 10**6) -> Cluster:
     return Cluster(n_replicas=n_replicas, n_stages=2, device_memory_bytes=n_bytes)
 
 
+@pytest.mark.parametrize("layouts", [("padded",), BOTH])
+def test_padded_rows_are_not_lengthened_to_large_multiples(layouts: tuple[LayoutName, ...]) -> None:
+    assert DynamicConfig(layouts=layouts, token_multiple=128).token_multiple == 128
+    with pytest.raises(ValueError, match=r"token_multiple \(136\) is more than 128.*or lower it"):
+        DynamicConfig(layouts=layouts, token_multiple=136)
+
+
 PAIR_COST = linear_cost((1.0, 2.0), (0.02, 0.03), recomputes=True, has_targets=True)
 PAIRS = [
     Sample(i, a, b)

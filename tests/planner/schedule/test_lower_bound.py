@@ -1,16 +1,17 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import pairwise, product
+from itertools import product
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.examples.linear_cost import changed, linear_cost, samples_of
+from tests.examples.sliced_case import sliced_row, slices_of
 
 from dynapipe_hpc import _kernels
-from dynapipe_hpc.data.microbatch import MicroBatch, PackedRow, PaddedRows, Recompute, Slice
+from dynapipe_hpc.data.microbatch import MicroBatch, PaddedRows, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes, fits
@@ -292,17 +293,10 @@ def pair_cost(
 
 def rows_of(sample: Sample, cuts: Sequence[int], modes: Sequence[Recompute]) -> list[MicroBatch]:
     """A row for the sample, or for each of its slices."""
-    bounds = [0, *cuts, sample.tokens]
-    parts = [Slice(begin, end, sample.tokens) for begin, end in pairwise(bounds)]
+    rows = zip(slices_of(sample, cuts), modes, strict=False)
     return [
-        PackedRow(
-            (sample.sample_id,),
-            -(-(part.end - part.begin) // 8) * 8,
-            (0, part.end - part.begin),
-            mode,
-            slice=part if cuts else None,
-        )
-        for part, mode in zip(parts, modes, strict=False)
+        replace(sliced_row(sample, part), recompute=mode, slice=part if cuts else None)
+        for part, mode in rows
     ]
 
 
@@ -437,7 +431,7 @@ def test_a_sample_that_was_not_measured_alone_adds_none() -> None:
 
 
 def test_many_samples_may_share_a_launch() -> None:
-    cost = linear_cost((5.0, 5.0), (1e-9, 1e-9))
+    cost = linear_cost((5.0,) * 4, (1e-9,) * 4)
     samples = samples_of([8] * 16)
     (pipeline,) = kind_of([packed_microbatch(samples, Recompute.NONE)], cost)
     bound_ms = packed_bound_ms(samples, cost, AMPLE, split=False)

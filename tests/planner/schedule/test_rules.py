@@ -90,6 +90,18 @@ def _fits(costs: StageCosts, stage: int, kept: list[int], limit: float) -> bool:
     return max(needs) <= limit
 
 
+def picture_of(n_microbatches: int, n_stages: int) -> str:
+    costs = equal_stages([1] * n_microbatches, n_stages)
+    return str(one_f_one_b(costs, no_limit(costs)))
+
+
+def test_every_stage_warms_up_once_less_than_the_one_before() -> None:
+    assert picture_of(n_microbatches=5, n_stages=3) == dedent("""\
+        F0 F1 F2 B0 F3 B1 F4 B2 B3 B4
+        F0 F1 B0 F2 B1 F3 B2 F4 B3 B4
+        F0 B0 F1 B1 F2 B2 F3 B3 F4 B4""")
+
+
 @pytest.mark.parametrize(
     ("rule", "model_bytes", "message"),
     [
