@@ -10,8 +10,8 @@ from tests.bad_input.worker import COUNTS, Worker
 
 
 @pytest.fixture(scope="session")
-def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
-    running = Worker(tmp_path_factory.mktemp("worker"))
+def worker() -> Iterator[Worker]:
+    running = Worker()
     yield running
     running.close()
 

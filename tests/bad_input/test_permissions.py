@@ -1,9 +1,9 @@
 """Files and folders with permissions that do not allow what is asked for."""
 
 import os
-import re
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ from tests.bad_input.good import (
     REPORT,
     WITH_TOKENIZER,
 )
-from tests.bad_input.worker import COUNTS, Worker, assert_clear, listing
+from tests.bad_input.worker import Worker, assert_refused
 
 IS_ROOT = os.geteuid() == 0
 pytestmark = pytest.mark.skipif(IS_ROOT and not shutil.which("setpriv"), reason="needs setpriv")
@@ -28,11 +28,19 @@ AS_OTHERS = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
 
 
 @pytest.fixture(scope="module")
-def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+def other() -> Iterator[Worker]:
     """One who may not do everything."""
-    running = Worker(tmp_path_factory.mktemp("worker"), AS_OTHERS if IS_ROOT else [])
+    running = Worker(AS_OTHERS if IS_ROOT else [])
     yield running
     running.close()
+
+
+@contextmanager
+def permissions(path: Path, mode: int) -> Iterator[None]:
+    before = path.stat().st_mode
+    path.chmod(mode)
+    yield
+    path.chmod(before)
 
 
 @pytest.mark.parametrize(
@@ -54,14 +62,9 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
 def test_a_file_that_may_not_be_read_is_named(
     other: Worker, folder: Path, arguments: Sequence[str], name: str
 ) -> None:
-    assert_refused_where(
-        other,
-        folder,
-        arguments,
-        f"{Path(name).name}.*(may not be read|Permission denied)",
-        folder / name,
-        0,
-    )
+    words = f"{Path(name).name}.*(may not be read|Permission denied)"
+    closed = permissions(folder / name, 0)
+    assert_refused(other, folder, arguments, words, while_it_runs=closed)
 
 
 CHECKPOINT = "trained/checkpoints/000003"
@@ -80,7 +83,8 @@ CHECKPOINT = "trained/checkpoints/000003"
 def test_a_checkpoint_that_may_not_be_read_is_not_taken_for_damaged(
     other: Worker, trained: Path, name: str, words: str
 ) -> None:
-    assert_refused_where(other, trained, GO_ON, words, trained / name, 0)
+    closed = permissions(trained / name, 0)
+    assert_refused(other, trained, GO_ON, words, while_it_runs=closed)
 
 
 @pytest.mark.parametrize(
@@ -90,21 +94,5 @@ def test_a_checkpoint_that_may_not_be_read_is_not_taken_for_damaged(
 def test_a_folder_that_may_not_be_written_to_is_named(
     other: Worker, folder: Path, arguments: Sequence[str], name: str
 ) -> None:
-    assert_refused_where(
-        other, folder, arguments, f"{name}: its folder '.' is not writable", folder, 0o555
-    )
-
-
-def assert_refused_where(
-    worker: Worker, folder: Path, arguments: Sequence[str], words: str, closed: Path, mode: int
-) -> None:
-    """As the oracle's `assert_refused`, while a file or folder has other permissions."""
-    before, mode_before = listing(folder), closed.stat().st_mode
-    closed.chmod(mode)
-    ended = worker.call(folder, arguments)
-    closed.chmod(mode_before)
-    COUNTS["tried"] += 1
-    assert_clear(ended)
-    assert re.search(words, ended.stderr), ended.stderr
-    assert listing(folder) == before
-    COUNTS["clear"] += 1
+    words, closed = f"{name}: its folder '.' is not writable", permissions(folder, 0o555)
+    assert_refused(other, folder, arguments, words, while_it_runs=closed)

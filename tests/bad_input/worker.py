@@ -1,23 +1,17 @@
 """The process that runs verbs on bad input, what guards it, and when an error is clear."""
 
 import hashlib
-import json
 import os
 import re
-import select
-import signal
 import stat
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.bad_input.serve import STREAMS
+from tests.jobs.ready_ranks import ReadyRanks
 
-ROOT = Path(__file__).parents[2]
-MAX_S = 60.0
 # What a sanitizer tells of memory that HDF5 was refused, as by malloc without one.
 _REFUSED = re.compile(r"^==\d+==WARNING: AddressSanitizer failed to allocate .*\n", re.MULTILINE)
 
@@ -40,48 +34,20 @@ class Ended:
 class Worker:
     """Runs one verb after the other in one process, which is replaced after a crash."""
 
-    folder: Path
     started_by: Sequence[str] = ()
-    _process: "subprocess.Popen[str] | None" = field(default=None)
+    _process: ReadyRanks | None = field(default=None)
 
     def call(self, folder: Path, arguments: Sequence[str]) -> Ended:
-        process = self._running()
-        assert process.stdin is not None
-        assert process.stdout is not None
-        # As bytes, one by one: names of files need not be text.
-        named = [os.fsencode(argument).decode("latin-1") for argument in arguments]
-        process.stdin.write(json.dumps({"folder": str(folder), "arguments": named}) + "\n")
-        process.stdin.flush()
-        ready, _, _ = select.select([process.stdout], [], [], MAX_S)
-        answer = process.stdout.readline() if ready else ""
-        stdout, stderr = ((self.folder / name).read_text(errors="replace") for name in STREAMS)
-        if not answer:
+        if self._process is None or not self._process.is_running:
             self.close()
-            how = f"crashes with {process.returncode}" if ready else f"takes over {MAX_S} s"
-            raise AssertionError(f"{' '.join(arguments)}: {how}: {stderr[-3000:]}")
-        return Ended(stdout=stdout, stderr=_REFUSED.sub("", stderr), **json.loads(answer))
+            self._process = ReadyRanks(self.started_by, environment())
+        ended, process = self._process.finish(folder, arguments), self._process
+        stderr = _REFUSED.sub("", ended.stderr)
+        return Ended(ended.returncode, ended.stdout, stderr, process.grown_bytes)
 
     def close(self) -> None:
-        """Ends the process with those that it started."""
         if self._process is not None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.communicate()
-            self._process = None
-
-    def _running(self) -> "subprocess.Popen[str]":
-        if self._process is None:
-            for name in STREAMS:
-                (self.folder / name).touch()
-            self._process = subprocess.Popen(
-                [*self.started_by, sys.executable, "-m", "tests.bad_input.serve", str(self.folder)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                cwd=ROOT,
-                env=environment(),
-                start_new_session=True,
-            )
-        return self._process
+            self._process.close()
 
 
 MAX_MESSAGE_CHARACTERS = 2000
@@ -98,11 +64,13 @@ def assert_refused(
     arguments: Sequence[str],
     words: str,
     start: str = "dynapipe-hpc: ",
+    while_it_runs: AbstractContextManager[object] = nullcontext(),  # noqa: B008 - has no state
 ) -> None:
     """Exit code 2 and one message, nothing written."""
     COUNTS["tried"] += 1
     before = listing(folder)
-    ended = worker.call(folder, arguments)
+    with while_it_runs:
+        ended = worker.call(folder, arguments)
     assert_clear(ended, start)
     assert re.search(words, ended.stderr), ended.stderr
     assert listing(folder) == before

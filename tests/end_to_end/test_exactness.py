@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from tests.examples.linear_cost import dynamic_microbatches, linear_cost
 from tests.examples.pipeline_training import (
     MODES,
     assert_equal,
@@ -46,10 +45,11 @@ from tests.examples.training_case import (
 
 from dynapipe_hpc.architecture.lora import Lora
 from dynapipe_hpc.architecture.model_shape import ModelShape
-from dynapipe_hpc.data.microbatch import DenseRows, Layout, MicroBatch, PackedRow
+from dynapipe_hpc.data.microbatch import DenseRows, Layout, MicroBatch, Recompute
 from dynapipe_hpc.models import head
 from dynapipe_hpc.models.batch import Batch
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.packed_shapes import packed_microbatch
 from dynapipe_hpc.planner.schedule.config import RuleName
 from dynapipe_hpc.training.config import LossWeighting, PreferenceLossConfig
 from dynapipe_hpc.training.token_loader import TokenLoader
@@ -110,30 +110,17 @@ def each_way(ways: dict[str, Ways]) -> pytest.MarkDecorator:
         "llama": Ways(LLAMA_SHAPE, "adaptive", MIXED, [(2, 2, 1), (4, 1, 1), (1, 1, 4), (2, 1, 2)]),
         "plain llama": Ways(PLAIN_LLAMA_SHAPE, "zb_h1", PADDED, [(3, 2, 1)], 1),
         "plain llama, cut": Ways(PLAIN_LLAMA_SHAPE, "weights last", MIXED, [(2, 1, 2)], 1, False),
-        "uneven": Ways(UNEVEN_SHAPE, "1f1b", PADDED, [(2, 1, 3)], may_spread=False),
-        "uneven t5": Ways(UNEVEN_T5_SHAPE, "1f1b", PADDED, [(2, 1, 3)], may_spread=False),
+        "uneven": Ways(UNEVEN_SHAPE, "1f1b", PADDED, UNEVEN_SIZES, may_spread=False),
+        "uneven t5": Ways(UNEVEN_T5_SHAPE, "1f1b", PADDED, UNEVEN_SIZES, may_spread=False),
+        "gpt, 1f1b": Ways(SHAPE, "1f1b", PADDED, [(2, 2, 1), (4, 1, 1), (2, 1, 2)]),
+        "gpt, cyclic": Ways(SHAPE, "cyclic", PADDED, [(2, 2, 1), (4, 2, 1), (2, 2, 2)]),
+        "t5, cyclic": Ways(T5_SHAPE, "cyclic", PADDED, [(3, 2, 1), (6, 1, 1), (3, 1, 2)]),
         **{
             f"{name_of(shape)} with dropout": Ways(
                 dropping(shape), "zb_h1", MIXED, [(4, 2, 1), (2, 1, 2)]
             )
             for shape in (SHAPE, T5_SHAPE, GATED_T5_SHAPE)
         },
-    }
-)
-def test_three_steps_of_the_optimizer_give_the_unsplit_weights(way: Ways, cluster: Cluster) -> None:
-    found = three_steps(
-        cluster, way.schedule, BATCHES, MODES["mixed"], shape=way.shape, layouts=way.layouts
-    )
-    assert_equal(found, unsplit_training(BATCHES, way.shape))
-
-
-@each_way(
-    {
-        "gpt": Ways(SHAPE, "1f1b", PADDED, GPT_SIZES),
-        "gpt, cyclic": Ways(SHAPE, "cyclic", PADDED, [(2, 2, 1), (4, 2, 1), (2, 2, 2)]),
-        "t5": Ways(T5_SHAPE, "cyclic", PADDED, T5_SIZES),
-        "uneven": Ways(UNEVEN_SHAPE, "1f1b", PADDED, UNEVEN_SIZES, may_spread=False),
-        "uneven t5": Ways(UNEVEN_T5_SHAPE, "1f1b", PADDED, UNEVEN_SIZES, may_spread=False),
         **{
             f"{name_of(shape)}, {schedule}": Ways(shape, schedule, PADDED, sizes)
             for shape in (SHAPE, T5_SHAPE)
@@ -144,23 +131,19 @@ def test_three_steps_of_the_optimizer_give_the_unsplit_weights(way: Ways, cluste
         },
     }
 )
-def test_loss_and_every_gradient_are_those_of_the_unsplit_model(
-    way: Ways, cluster: Cluster
-) -> None:
-    samples = random_samples(1)
-    microbatches = random_split(samples, 6, 1, MODES["mixed"], way.shape)
-    found = gradients(cluster, way.schedule, samples, microbatches, shape=way.shape)
-    assert_equal(found, unsplit_gradients(samples, padded(samples, way.shape), shape=way.shape))
+def test_three_steps_of_the_optimizer_give_the_unsplit_weights(way: Ways, cluster: Cluster) -> None:
+    found = three_steps(
+        cluster, way.schedule, BATCHES, MODES["mixed"], shape=way.shape, layouts=way.layouts
+    )
+    assert_equal(found, unsplit_training(BATCHES, way.shape))
 
 
 def test_rows_filled_up_by_several_documents_give_the_same_gradients() -> None:
     samples, cluster = random_samples(1), Cluster(n_stages=2, device_memory_bytes=1_000_000)
-    batches = dynamic_microbatches(
-        samples, linear_cost(), cluster, layouts=[Layout.PACKED], token_multiple=512
-    )
-    for m in batches:
-        assert isinstance(m, PackedRow)
-        assert m.row_tokens - m.offsets[-1] > 128
+    batches = [
+        packed_microbatch(samples[i : i + 5], Recompute.NONE, row_tokens=512) for i in (0, 5, 10)
+    ]
+    assert all(m.row_tokens - m.offsets[-1] > 128 for m in batches)
     shape = SHAPE.model_copy(update={"max_tokens": 128})
     found = gradients(cluster, "1f1b", samples, batches, shape=shape)
     assert_equal(found, unsplit_gradients(samples, padded(samples), shape=shape))

@@ -10,7 +10,6 @@ import torch
 import transformers
 from tests.examples.chats import SPECIAL, folder_of
 from tests.examples.foreign_models import small_gpt2
-from tests.examples.preference_training import packed_pairs
 
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
@@ -19,6 +18,7 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.data.token_block import SampleTokens
 from dynapipe_hpc.models.batch import IterationTokens
 from dynapipe_hpc.models.family import StageOfFamily
+from dynapipe_hpc.planner.batch.packed_shapes import packed_microbatch
 from dynapipe_hpc.training.config import PreferenceLossConfig
 from dynapipe_hpc.training.huggingface.origin import find_origin
 from dynapipe_hpc.training.huggingface.read_weights import load_model
@@ -137,7 +137,7 @@ def our_loss(
         Reader(pairs),
         0,
     )
-    batch = module.collate(packed_pairs(samples), tokens)
+    batch = module.collate(packed_microbatch(samples, Recompute.NONE), tokens)
     objective = PreferenceLoss(config, references)
     losses = module.run(None, batch, Recompute.NONE)
     assert batch.labels is not None

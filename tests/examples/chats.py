@@ -49,14 +49,9 @@ def tokenized(
     return tokenize_lines(Lines(Path("in.jsonl"), 7, lines), recipe)
 
 
-def shown(
-    record: Record,
-    template: ChatTemplate | str = CHATML,
-    turns: Turns = Turns.EACH,
-    record_format: RecordFormat = RecordFormat.MESSAGES,
-) -> list[str]:
+def shown(record: Record, *how: Any, **options: Any) -> list[str]:
     """Samples of a record, which must be a good one; ASCII only."""
-    made = tokenized([record], template, turns, record_format)
+    made = tokenized([record], *how, **options)
     assert [bad.reason for bad in made.bad] == []
     return [
         _marked(bytes(inputs + targets).decode(), made.block.spans.of_sample(i))
@@ -64,13 +59,8 @@ def shown(
     ]
 
 
-def refusal(
-    record: Record,
-    template: ChatTemplate | str = CHATML,
-    turns: Turns = Turns.EACH,
-    record_format: RecordFormat = RecordFormat.MESSAGES,
-) -> str:
-    made = tokenized([record], template, turns, record_format)
+def refusal(record: Record, *how: Any, **options: Any) -> str:
+    made = tokenized([record], *how, **options)
     assert not made.block.tasks
     [bad] = made.bad
     return bad.describe()

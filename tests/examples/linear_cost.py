@@ -14,11 +14,7 @@ from dynapipe_hpc.planner.baselines.config import (
     TokenBudgetConfig,
 )
 from dynapipe_hpc.planner.batch.microbatch_costs import PricedReplica
-from dynapipe_hpc.planner.batch.price_windows import PADDED_ONLY
-from dynapipe_hpc.planner.batch.row_length import ROW_MULTIPLE
-from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
 from dynapipe_hpc.planner.choose.choice import Choice, Chooser
-from dynapipe_hpc.planner.choose.config import SearchConfig
 from dynapipe_hpc.planner.cost.cost_model import (
     CostModel,
     FloatArray,
@@ -29,7 +25,6 @@ from dynapipe_hpc.planner.cost.cost_model import (
     StageCosts,
 )
 from dynapipe_hpc.planner.schedule.pipeline import Pipeline, schedule_replica
-from dynapipe_hpc.planner.schedule.rules import adaptive
 from dynapipe_hpc.planner.schedule.schedule_rule import ScheduleRule
 
 
@@ -120,20 +115,6 @@ def samples_of(lengths: Iterable[int]) -> list[Sample]:
 def decoder_shapes(n_rows: IntArray, row_tokens: IntArray) -> Shapes:
     """Those without a target side."""
     return Shapes.padded(n_rows, row_tokens, np.zeros_like(row_tokens))
-
-
-def dynamic_microbatches(
-    samples: Sequence[Sample],
-    cost: CostModel,
-    cluster: Cluster,
-    *,
-    layouts: Sequence[Layout] = PADDED_ONLY,
-    token_multiple: int = ROW_MULTIPLE,
-) -> list[MicroBatch]:
-    search = BestOfSearch(
-        [adaptive], SearchConfig(effort=0), cost, cluster, layouts, token_multiple
-    )
-    return [m for replica in search.choose(samples).pipelines for m in replica.microbatches]
 
 
 def naive(rows: int) -> NaivePaddingConfig:

@@ -1,7 +1,7 @@
 """Training on preference pairs, and the same by a plain loop over separate copies of prompts."""
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate, cycle, pairwise
+from itertools import cycle, pairwise
 
 import numpy as np
 import torch
@@ -20,12 +20,13 @@ from tests.examples.training_case import (
 from torch import Tensor
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
-from dynapipe_hpc.data.microbatch import Branch, PackedRow, PaddedRows, Recompute
+from dynapipe_hpc.data.microbatch import PackedRow, PaddedRows, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.data.token_block import SampleTokens
 from dynapipe_hpc.models.batch import IterationTokens
 from dynapipe_hpc.models.family import StageOfFamily
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.packed_shapes import packed_microbatch
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 from dynapipe_hpc.training.config import PreferenceLossConfig
 from dynapipe_hpc.training.objective import PreferenceLoss
@@ -54,18 +55,6 @@ def references_of(n_samples: int) -> Tensor:
     return -10 * torch.rand(n_samples, 2, dtype=torch.float64, generator=stream)
 
 
-def packed_pairs(pairs: Sequence[Sample], mode: Recompute = Recompute.NONE) -> PackedRow:
-    """Pairs in one row, filled up to a multiple of 8."""
-    offsets = tuple(accumulate((pair.tokens for pair in pairs), initial=0))
-    branches = tuple(
-        Branch(begin + pair.input_tokens + pair.target_tokens, pair.input_tokens)
-        for pair, begin in zip(pairs, offsets, strict=False)
-    )
-    ids = tuple(pair.sample_id for pair in pairs)
-    row_tokens = -(-offsets[-1] // 8) * 8
-    return PackedRow(ids, row_tokens, offsets, mode, branches=branches)
-
-
 def split_pairs(
     pairs: Sequence[Sample], n_parts: int, seed: int, modes: Sequence[Recompute]
 ) -> list[PackedRow]:
@@ -74,7 +63,7 @@ def split_pairs(
     order = stream.permutation(len(pairs)).tolist()
     cuts = np.sort(stream.choice(np.arange(1, len(pairs)), n_parts - 1, replace=False))
     parts = [[pairs[i] for i in order[a:b]] for a, b in pairwise([0, *cuts.tolist(), len(pairs)])]
-    return [packed_pairs(part, mode) for part, mode in zip(parts, cycle(modes), strict=False)]
+    return [packed_microbatch(part, mode) for part, mode in zip(parts, cycle(modes), strict=False)]
 
 
 def preference_steps(

@@ -59,11 +59,6 @@ class Published(NamedTuple):
     cluster: Cluster
     plan: Mapping[str, Any]
 
-    @property
-    def replicas(self) -> list[Mapping[str, Any]]:
-        """Of the authors' plan."""
-        return list(self.plan["replicas"])
-
 
 @cache
 def published_plans(family: Family) -> list[Published]:

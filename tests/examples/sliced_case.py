@@ -59,15 +59,10 @@ def sliced_replicas(
     beside: bool = False,
     seed: int = 0,
 ) -> list[list[MicroBatch]]:
-    """Micro-batches of every replica: slices of the two longest samples, and others.
+    """Micro-batches of every replica: slices of the two longest samples, of 8 at least, and others.
 
-    Args:
-        samples: Samples, at least 8.
-        n_replicas: Number of replicas; each sliced sample belongs to one.
-        cuts: Where samples are cut, see `CUTS`.
-        modes: Modes of recomputation, which micro-batches take in turn.
-        beside: Whether short samples fill up the rows of slices.
-        seed: Seed of the division of the other samples.
+    A sample is cut at `cuts`, see `CUTS`, for one replica. Micro-batches take modes in turn; with
+    `beside`, short samples fill up the rows of slices.
     """
     longest, second, *others = sorted(samples, key=lambda sample: -sample.tokens)
     replicas: list[list[MicroBatch]] = [[] for _ in range(n_replicas)]

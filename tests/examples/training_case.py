@@ -24,6 +24,7 @@ from dynapipe_hpc.models.batch import Batch
 from dynapipe_hpc.models.family import StageOfFamily, family_of
 from dynapipe_hpc.models.sharding.shards import WHOLE, Split, splits_of
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.packed_shapes import packed_microbatch
 from dynapipe_hpc.training.collectives import Collectives, SingleRankCollectives
 from dynapipe_hpc.training.config import LossWeighting, TrainingConfig
 from dynapipe_hpc.training.module_stage import ModuleStage
@@ -135,29 +136,16 @@ def packed(samples: Sequence[Sample], fill: int = 0) -> PackedRow:
 
 def packed_pairs(samples: Sequence[Sample], fill: int = 0, target_fill: int = 0) -> PackedRow:
     """The same for a T5: inputs in one row, targets in another; every input has a position."""
-    ids = tuple(s.sample_id for s in samples)
-    offsets = tuple(accumulate((max(s.input_tokens, 1) for s in samples), initial=0))
-    target_offsets = tuple(accumulate((s.target_tokens for s in samples), initial=0))
-    return PackedRow(
-        ids,
-        offsets[-1] + fill,
-        offsets=offsets,
-        target_tokens=target_offsets[-1] + target_fill,
-        target_offsets=target_offsets,
-    )
+    row = packed_microbatch(samples, Recompute.NONE, is_encoder_decoder=True)
+    row_tokens, target_tokens = row.offsets[-1] + fill, row.target_offsets[-1] + target_fill
+    return replace(row, row_tokens=row_tokens, target_tokens=target_tokens)
 
 
 def laid_out(samples: Sequence[Sample], layout: Layout, shape: ModelShape) -> MicroBatch:
     """One micro-batch; packed rows are filled up to a multiple of 8."""
     if layout is Layout.PADDED:
         return padded(samples, shape)
-    pack = packed_pairs if shape.has_target_rows else packed
-    plain = pack(samples)
-    return replace(
-        plain,
-        row_tokens=plain.row_tokens + -plain.row_tokens % 8,
-        target_tokens=plain.target_tokens + -plain.target_tokens % 8,
-    )
+    return packed_microbatch(samples, Recompute.NONE, shape.has_target_rows)
 
 
 LAYOUTS = {"packed": (Layout.PACKED,), "mixed": (Layout.PACKED, Layout.PADDED)}

@@ -7,7 +7,7 @@ import pytest
 import torch
 from tests.examples.local_ranks import LocalNetwork, LocalWorld
 from tests.examples.planned_iteration import planned_iteration
-from tests.examples.preference_training import ALONE, DPO, packed_pairs, references_of
+from tests.examples.preference_training import ALONE, DPO, references_of
 from tests.examples.training_case import (
     LLAMA_SHAPE,
     SHAPE,
@@ -27,6 +27,7 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.executor.run import IterationTrace, launch_plan
 from dynapipe_hpc.experiment.rank.devices import CudaClock
 from dynapipe_hpc.plan.cluster import Cluster
+from dynapipe_hpc.planner.batch.packed_shapes import packed_microbatch
 from dynapipe_hpc.training.allocated_memory import reserve
 from dynapipe_hpc.training.collectives import SingleRankCollectives
 from dynapipe_hpc.training.objective import PreferenceLoss
@@ -160,7 +161,7 @@ def rank_of(device: torch.device, shape: ModelShape, dtype: torch.dtype) -> Rank
 
 def run(rank: Rank) -> None:
     """Both passes over all pairs."""
-    rank.stage.load(0, packed_pairs(PAIRS))
+    rank.stage.load(0, packed_microbatch(PAIRS, Recompute.NONE))
     rank.stage.forward(0, None)
     rank.stage.backward(0, None)
 

@@ -1,16 +1,15 @@
 """Environments of sites, and the script for PBS, without a site."""
 
-import os
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
+from tests.job.test_slurm_scripts import PRINTS, program, run
 
 SLURM = Path(__file__).parents[2] / "slurm"
 SITES = sorted((SLURM / "sites").glob("*.sh"))
 each_site = pytest.mark.parametrize("path", SITES, ids=lambda path: path.stem)
-LAUNCH = '#!/bin/sh\necho "$CUDA_DEVICE_MAX_CONNECTIONS $NCCL_DEBUG:" "$@"\n'
 
 
 def environment_of(path: Path) -> dict[str, str]:
@@ -64,22 +63,10 @@ def test_the_readme_has_a_line_for_each_file_and_the_files_that_it_names() -> No
 
 
 def pbs(folder: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
-    launcher = folder / "mpiexec"
-    launcher.write_text(LAUNCH)
-    launcher.chmod(0o755)
+    program(folder / "mpiexec", PRINTS)
     (folder / "nodes").write_text("b\nb\na\na\n")
-    return subprocess.run(
-        [SLURM / "run.pbs"],
-        env={
-            "PATH": f"{folder}:{os.environ['PATH']}",
-            "PBS_O_WORKDIR": str(folder),
-            "PBS_NODEFILE": str(folder / "nodes"),
-            **variables,
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    known = {"PBS_O_WORKDIR": str(folder), "PBS_NODEFILE": str(folder / "nodes")}
+    return run(folder, SLURM / "run.pbs", **known, **variables)
 
 
 def test_a_pbs_job_starts_a_rank_per_gpu_of_all_nodes(tmp_path: Path) -> None:

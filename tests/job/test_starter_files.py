@@ -1,7 +1,6 @@
 """Scripts and configurations to start from: complete copies, and nothing overwritten."""
 
 import os
-import re
 from pathlib import Path
 
 import pytest
@@ -112,16 +111,3 @@ def test_a_full_disk_leaves_no_part_of_a_copy(
     with pytest.raises(RunError, match="cannot be written: No space left"):
         copy_starter_files(job)
     assert list((tmp_path / "jobs").rglob("*")) == ([job] if exists else [])
-
-
-def test_the_wheel_has_what_is_copied_where_it_is_looked_for() -> None:
-    rules = re.findall(
-        r"install\(DIRECTORY ([^)]*?)\s+DESTINATION dynapipe_hpc/(\S+)",
-        (ROOT / "CMakeLists.txt").read_text(),
-    )
-    found = {
-        source: f"{home}/{Path(source).name}"
-        for sources, home in rules
-        for source in sources.split()
-    }
-    assert found == {each: f"share/{each}" for each in FOLDERS}

@@ -16,7 +16,8 @@ class ReadyRanks:
     """Ranks of mpiexec that stay when a verb ends, and run the next."""
 
     def __init__(self, launch: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Starts them with the words of a launcher."""
+        """Starts them with the words of a launcher, or one alone if there are none."""
+        self.grown_bytes = 0  # by which a verb raised the peak of memory of the first rank
         self._folder = TemporaryDirectory()
         requests = Path(self._folder.name, "requests")
         os.mkfifo(requests)
@@ -42,11 +43,12 @@ class ReadyRanks:
             path.write_text("")
         os.write(self._requests, json.dumps([str(folder), *words]).encode() + b"\n")
         try:
-            code = self._job.stdout.readline() or self._job.wait()
+            code, *grown = (self._job.stdout.readline() or f"{self._job.wait()}").split()
         except BaseException:  # such as a test's limit of time
             self._kill()
             raise
-        out, err = (path.read_text() for path in printed)
+        self.grown_bytes = sum(map(int, grown))
+        out, err = (path.read_text(errors="replace") for path in printed)
         return subprocess.CompletedProcess(words, int(code), out, err)
 
     def close(self) -> None:

@@ -3,12 +3,13 @@
     mpiexec -n N python -m tests.jobs.run_verbs FOLDER
 
 The first rank reads the pipe FOLDER/requests until it is closed, a line for each verb: the folder
-in which it runs, and its words. To standard output it writes the exit code of each. What verbs
-print is appended to FOLDER/out and FOLDER/err.
+in which it runs, and its words. To standard output it writes the exit code of each, and by how much
+its own peak of memory has grown. What verbs print is appended to FOLDER/out and FOLDER/err.
 """
 
 import json
 import os
+import resource
 import sys
 import time
 import traceback
@@ -16,6 +17,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
+
+import tests.bad_input.kernels  # noqa: F401, before the package loads its own
 
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.job.world import MPI
@@ -31,6 +34,7 @@ def run_verbs(own_folder: Path) -> None:
     requests = None if ranks.rank else open_requests(own_folder / "requests")
     while request := next_request(ranks, requests):
         folder, *words = json.loads(request)
+        before_bytes = peak_bytes()
         os.chdir(folder)
         with printing_into(own_folder):
             try:
@@ -42,8 +46,12 @@ def run_verbs(own_folder: Path) -> None:
                 raise
         codes = ranks.gather(code)
         if codes is not None:
-            sys.stdout.write(f"{max(codes)}\n")
+            sys.stdout.write(f"{max(codes)} {peak_bytes() - before_bytes}\n")
             sys.stdout.flush()
+
+
+def peak_bytes() -> int:
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def open_requests(pipe: Path) -> TextIO:

@@ -6,7 +6,6 @@ from itertools import accumulate, pairwise
 
 import pytest
 import torch
-from tests.examples.preference_training import packed_pairs
 from tests.examples.training_case import LLAMA_SHAPE, SHAPE, T5_SHAPE, name_of
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
@@ -28,6 +27,7 @@ from dynapipe_hpc.models.t5 import (
     EncoderLayer,
     RelativeBias,
 )
+from dynapipe_hpc.planner.batch.packed_shapes import packed_microbatch
 from dynapipe_hpc.training.generate import logits_of
 
 HEADS, KEY_HEADS, HEAD_SIZE = 4, 2, 8
@@ -146,7 +146,7 @@ def sees(pairs: Sequence[Sample], row_tokens: int, window: int = 1000) -> Tensor
 def test_attention_and_its_gradients_are_those_of_a_written_out_mask(
     n_kv_heads: int, pairs: Sequence[Sample], window: int | None
 ) -> None:
-    row = packed_pairs(pairs)
+    row = packed_microbatch(pairs, Recompute.NONE)
     n_tokens = sum(pair.tokens for pair in pairs)
     stream = torch.Generator().manual_seed(2)
     query, key, value, direction = (

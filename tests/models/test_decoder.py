@@ -62,7 +62,6 @@ SHAPES: dict[str, DecoderShape] = {
     ),
 }
 every_shape = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
-both_families = pytest.mark.parametrize("shape", [SHAPE, LLAMA_SHAPE], ids=["gpt", "llama"])
 
 
 def stages(
@@ -100,20 +99,6 @@ def test_the_loss_is_that_of_the_model_written_out(shape: DecoderShape, n_stages
         assert run(pipeline, microbatch).item() == pytest.approx(expected, rel=1e-12)
 
 
-@both_families
-@pytest.mark.parametrize("mode", Recompute, ids=lambda mode: mode.text)
-def test_gradients_are_the_sum_of_those_of_documents_alone(
-    mode: Recompute, shape: DecoderShape
-) -> None:
-    (together,), (apart,) = stages(1, shape), stages(1, shape)
-    torch.autograd.backward(run([together], packed(SAMPLES, 3), mode))
-    for sample in SAMPLES:
-        torch.autograd.backward(run([apart], padded([sample])))
-    expected = dict(apart.named_parameters())
-    for name, weight in together.named_parameters():
-        torch.testing.assert_close(weight.grad, expected[name].grad, rtol=1e-11, atol=1e-12)
-
-
 def initial(shape: ModelShape, layers: range) -> StageOfFamily:
     first, last = layers.start == 0, layers.stop == shape.n_all_layers
     return family_of(shape)(shape, layers, first=first, last=last, seed=3, dtype=torch.float64)
@@ -132,18 +117,6 @@ def test_every_split_starts_with_the_bits_of_the_whole_model(
         for name, weight in part.items():
             assert torch.equal(weight, whole[name]), name
     assert ("head.logits.weight" in whole) == (not shape.tied_head)
-
-
-def test_the_last_stage_of_a_tied_model_holds_the_vectors_of_tokens_and_no_positions() -> None:
-    first, last = (
-        initial(TIED_SHAPE, layers).state_dict().keys() for layers in (range(2), range(2, 4))
-    )
-    assert [name for name in last if not name.startswith("layers.")] == [
-        "embedding.tokens.weight",
-        "head.norm.weight",
-        "head.norm.bias",
-    ]
-    assert first & last == {"embedding.tokens.weight"}
 
 
 def test_positions_begin_anew_in_every_document() -> None:

@@ -20,12 +20,11 @@ from dynapipe_hpc.executor.transport.rendezvous import Rendezvous, rendezvous
 from dynapipe_hpc.executor.transport.torch_distributed import (
     TorchCollectives,
     TorchGroups,
-    TorchTransport,
     close_groups,
     open_groups,
 )
 from dynapipe_hpc.executor.transport.transport import TransportError
-from dynapipe_hpc.experiment.rank.channels import neighbours, open_torch_channels
+from dynapipe_hpc.experiment.rank.channels import open_torch_channels
 from dynapipe_hpc.job.job import Ending, Job
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import Payload
@@ -77,35 +76,6 @@ def test_processes_keep_the_contract(
 def test_process_groups_keep_the_contract(cluster: Cluster) -> None:
     with gloo_groups(cluster) as groups:
         check_collectives(TorchCollectives(groups), cluster, RANK)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-@pytest.mark.parametrize("n_shards", [1, 2])
-def test_tensors_go_down_a_line_of_process_groups_and_back(
-    dtype: torch.dtype, n_shards: int
-) -> None:
-    if SIZE % n_shards:
-        pytest.skip(f"{SIZE} ranks are no {n_shards} shards")
-    cluster = Cluster(n_stages=SIZE // n_shards, n_shards=n_shards, device_memory_bytes=1)
-    stage, shard = cluster.stage_of(RANK), cluster.shard_of(RANK)
-    before, behind = stage - 1, stage + 1
-    shapes = [(1 + 7 * i % 50, 3 + i % 5, 16) for i in range(60)]
-    with gloo_groups(cluster) as groups:
-        transport = TorchTransport(groups.transfers, CPU, dtype)
-        transport.connect(neighbours(cluster, RANK))
-        for i, shape in enumerate(shapes):
-            if stage > 0:
-                transport.start_receive(i, Payload.ACTIVATION, before, shape, slot=i)
-            if behind < cluster.n_stages:
-                sent = torch.full(shape, float(100 * shard + stage), dtype=dtype)
-                transport.start_send(i, Payload.ACTIVATION, behind, sent)
-        for i, shape in enumerate(shapes):
-            if stage > 0:
-                received = transport.wait_receive(i, Payload.ACTIVATION)
-                assert received.shape == shape
-                assert (received == 100 * shard + before).all()
-            if behind < cluster.n_stages:
-                transport.wait_send(i, Payload.ACTIVATION)
 
 
 ACTIVATION, GRADIENT = Payload.ACTIVATION, Payload.GRADIENT

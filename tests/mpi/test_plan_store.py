@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 from dynapipe_hpc.store.config import ProgressChoice
 from dynapipe_hpc.store.mpi import MpiPlanStore, wait_for_quiet
-from dynapipe_hpc.store.plan_store import PlannerFailedError, PlanStoreTimeoutError
+from dynapipe_hpc.store.plan_store import PlanStoreTimeoutError
 
 pytestmark = pytest.mark.mpi
 
@@ -111,16 +111,6 @@ def test_a_slow_rank_holds_up_its_own_plans_only(narrow_store: MpiPlanStore) -> 
         narrow_store.put(1, 0, b"", timeout_s=1)
         with pytest.raises(PlanStoreTimeoutError, match="rank 1 last took nothing"):
             narrow_store.put(1, 1, b"", timeout_s=0.01)
-
-
-def test_a_failure_reaches_every_rank(narrow_store: MpiPlanStore) -> None:
-    if RANK == 0:
-        for rank in range(N_RANKS):
-            narrow_store.fail(0, rank, "sample 7 needs 9 GB", LONG_S)
-    with pytest.raises(
-        PlannerFailedError, match="rank 0 could not plan iteration 0: sample 7 needs 9 GB"
-    ):
-        narrow_store.take(0, RANK, LONG_S)
 
 
 def compute_without_the_interpreter(until_s: float) -> None:

@@ -15,14 +15,9 @@ class StaleMutantError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A change of one place in one source file.
+    """A change of one place in a source file, named relative to the package, and its tests.
 
-    Attributes:
-        file: Source file, relative to the package.
-        old: Text that the file has once.
-        new: Text in its place.
-        why: Mistake that the change stands for.
-        tests: Tests of which one must fail, as pytest names them.
+    The file has the old text once. Of the tests, as pytest names them, one must fail.
     """
 
     file: str

@@ -45,7 +45,7 @@ BASELINES = (
         ('if config.setting == "tuned"', "if True", "a setting is ignored")),
     *of("planner/batch/packed_shapes.py", "tests/contract/test_groupings.py",
         ("*accumulate(«lengths→sorted(lengths)»)", "offsets of samples in another order",
-         "every_sample_lies_once_in_a_row_where_its_offsets_say"),
-        ("row_tokens=max(padded(offsets[-1]), ", "row_tokens=max(offsets[-1], ",
-         "rows of any length", "every_sample_is_there_once_in_a_row_that_holds_it")),
+         "every_sample_is_there_once_in_a_row_that_holds_it_where_offsets_say"),
+        ("row_tokens=max(«padded(offsets[-1])→offsets[-1]», ", "rows of any length",
+         "every_sample_is_there_once_in_a_row_that_holds_it_where_offsets_say")),
 )  # fmt: skip

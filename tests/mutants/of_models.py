@@ -1,6 +1,10 @@
 from tests.mutants.mutant import of
 
 MODELS = (
+    *of("models/decoder.py", "tests/contract/test_architectures.py",
+        ("self.embedding = Embedding(shape, shards«→, shape.layer_settings.n_positions»)\n",
+         "a tied head holds positions, too",
+         "tied_weights_are_those_that_several_stages_hold")),
     *of("models/decoder.py", "tests/models/test_decoder.py",
         (" + stream.rows_of(self.positions.weight, positions)", "", "no positions"),
         ("query, key, value = joined", "key, query, value = joined", "keys before queries"),
@@ -8,9 +12,6 @@ MODELS = (
         ("3, -1, self.head_size).unbind(2)", "-1, 3, self.head_size).unbind(3)",
          "queries, keys and values head by head"),
         ("hidden_size, eps=«shape.norm_epsilon→1e-5»", "the configured epsilon is ignored"),
-        ("self.embedding = Embedding(shape, shards«→, shape.layer_settings.n_positions»)\n",
-         "a tied head holds positions, too",
-         "the_last_stage_of_a_tied_model_holds_the_vectors_of_tokens_and_no_positions"),
         ("self.query_norm(query, stream), self.key_norm(key, stream)",
          "self.query_norm(query, stream), key", "keys are not normalised"),
         ("self.query, self.«key, self.value→value, self.key»)", "values before keys"),
@@ -102,15 +103,16 @@ MODELS = (
         ("self.feed_forward(«self.feed_forward_norm(hidden)→hidden», ", "no feed-forward norm"),
         ("= hidden + self.attention(", "= self.attention(", "no attention residual"),
         ("self.attention(«self.attention_norm(hidden)→hidden», ", "no attention norm"),
-        ("gate, values = both", "values, gate = both", "the function of the other map"),
-        ("run = partial(self._whole, stream, «context→type(context)(context.size)»)",
-         "what is recomputed attends across documents",
-         "gradients_are_the_sum_of_those_of_documents_alone")),
+        ("gate, values = both", "values, gate = both", "the function of the other map")),
     *of("models/layer.py", "tests/models/test_t5.py",
         ("functional.relu(", "functional.gelu(", "another activation"),
         ("gate, values = both", "values, gate = both", "the gate is the other half",
          "the_loss_is_that_of_the_model_written_out")),
     *of("models/layer.py", "tests/end_to_end/test_exactness.py",
+        ("run = partial(self._whole, stream, «context→type(context)(context.size)»)",
+         "what is recomputed attends across documents",
+         "three_steps_of_the_optimizer_give_the_unsplit_weights[packed, 2 stages x 2 replicas x 1 "
+         "shards]"),
         ("shards.shard * (inner //", "0 * (inner //", "all shards drop as the first",
          "three_steps_of_the_optimizer_give_the_unsplit_weights[t5-gated with dropout, 2 stages x "
          "1 replicas x 2 shards, spread]",
@@ -285,11 +287,11 @@ MODELS = (
     *of("models/t5.py", "tests/end_to_end/test_exactness.py",
         ("stream.end(encoded).contiguous()", "stream.gather(encoded).contiguous()",
          "the encoder's output gets the sum of what all shards know",
-         "loss_and_every_gradient_are_those_of_the_unsplit_model[t5, 1 stages x 1 replicas x 2 "
+         "three_steps_of_the_optimizer_give_the_unsplit_weights[t5, 1 stages x 1 replicas x 2 "
          "shards, spread]")),
     *of("models/t5.py",
         "tests/end_to_end/test_exactness.py::"
-        "test_loss_and_every_gradient_are_those_of_the_unsplit_model",
+        "test_three_steps_of_the_optimizer_give_the_unsplit_weights",
         ("activation.narrow(dimension, «0→n_others», n_own)", "the decoder's tokens come first",
          "[t5, 3 stages x 1 replicas x 2 shards, spread]")),
     *of("models/t5.py", "tests/models/test_cached_attention.py",
@@ -326,7 +328,7 @@ MODELS = (
          "gradients of inputs are one shard's", "[gpt, 1 stages x 1 replicas x 2 shards]")),
     *of("architecture/part.py",
         "tests/end_to_end/test_exactness.py::"
-        "test_loss_and_every_gradient_are_those_of_the_unsplit_model",
+        "test_three_steps_of_the_optimizer_give_the_unsplit_weights",
         ("-(-microbatch.n_rows «* tokens // n_parts)→// n_parts) * tokens»", "shards divide rows",
          "[t5, 3 stages x 1 replicas x 2 shards, spread]")),
     *of("training/optimizer.py", "tests/end_to_end/test_exactness.py",

@@ -1,6 +1,5 @@
 """The source archive of a commit: complete, nothing else, the same bytes for everybody."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -9,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from tests.jobs.command_line import run_command
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / "packaging" / "source_archive.py"
@@ -26,14 +26,7 @@ TIME_S = 981173106
 
 
 def run(folder: Path, *words: object, **settings: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        list(map(str, words)),
-        cwd=folder,
-        env={**os.environ, **settings},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run_command(*words, folder=folder, variables=settings)
 
 
 @pytest.fixture

@@ -3,9 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from tests.examples.example_plans import parse_grid, plans_of, plans_of_grid, spans_of
+from tests.examples.example_plans import plans_of, plans_of_grid, spans_of
 
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.plan.instruction import (
@@ -89,26 +87,3 @@ def test_a_grid_has_a_line_per_rank() -> None:
     lines = grid(plans).splitlines()
     assert lines[:3] == ["rank  0 | L0 F0", "rank  1 | a0<0@0", "rank  2 |"]
     assert lines[10] == "rank 10 | L0"
-
-
-def instructions() -> st.SearchStrategy[Instruction]:
-    numbers, payloads = st.integers(0, 10**9 - 1), st.sampled_from(Payload)
-    return st.one_of(
-        st.builds(Load, numbers),
-        st.builds(Forward, numbers),
-        st.builds(Backward, numbers),
-        st.builds(BackwardInput, numbers),
-        st.builds(BackwardWeight, numbers),
-        st.builds(StartSend, numbers, payloads, numbers),
-        st.builds(WaitSend, numbers, payloads),
-        st.builds(StartReceive, numbers, payloads, numbers, numbers),
-        st.builds(WaitReceive, numbers, payloads),
-        st.builds(ReduceGradients),
-        st.builds(StepOptimizer),
-    )
-
-
-@given(st.lists(st.lists(instructions(), max_size=20), max_size=12))
-def test_a_grid_parses_back(rows: list[list[Instruction]]) -> None:
-    expected = {rank: tuple(row) for rank, row in enumerate(rows)}
-    assert parse_grid(grid(plans_of(rows, 1))) == expected

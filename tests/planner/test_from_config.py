@@ -22,7 +22,7 @@ from tests.examples.measured_layers import SHAPE, T5_SHAPE, linear_t5_table, lin
 
 from dynapipe_hpc.architecture.model_shape import ModelShape
 from dynapipe_hpc.data.errors import InputError
-from dynapipe_hpc.data.microbatch import Layout, PaddedRows
+from dynapipe_hpc.data.microbatch import PaddedRows
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.show_plan import explain_choice
 from dynapipe_hpc.plan.cluster import Cluster
@@ -104,20 +104,6 @@ def test_a_baseline_is_tuned_unless_a_setting_is_given(rule: str) -> None:
     tried = [each.way for each in found.choose(samples).tried if "recompute none" in each.way]
     assert len(tried) == len(settings) > 1
     assert all(f", {n} " in way for n, way in zip(settings, tried, strict=True))
-
-
-def test_dynamic_micro_batches_are_searched_for_in_the_layouts_of_the_table() -> None:
-    config = PlannerConfig.model_validate(
-        {
-            "cost": {"kind": "analytic"},
-            "batch": {"rule": "dynamic", "layouts": ["packed", "padded"], "token_multiple": 16},
-        }
-    )
-    cluster = Cluster(n_stages=2, device_memory_bytes=1000)
-    found = chooser(config, linear_cost(), cluster, max_tokens=64)
-    assert isinstance(found, BestOfSearch)
-    assert (found.layouts, found.token_multiple) == ((Layout.PADDED, Layout.PACKED), 16)
-    assert found.config == config.search
 
 
 def test_a_search_counts_what_stages_reduce_behind_their_last_pass() -> None:

@@ -13,6 +13,8 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.jobs.command_line import run_command
+
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun")
 CPUS = 2
 GPUS = 2
@@ -273,13 +275,8 @@ def submit(
     cluster: Cluster, folder: Path, words: list[str], environment: Mapping[str, str]
 ) -> BatchJob:
     log = folder / "job.out"
-    answer = subprocess.run(
-        ["sbatch", "--parsable", "--time=10", f"--output={log}", *words],
-        cwd=folder,
-        env={**os.environ, **environment, **cluster.environment},
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    command = ("sbatch", "--parsable", "--time=10", f"--output={log}", *words)
+    variables = {**environment, **cluster.environment}
+    answer = run_command(*command, folder=folder, variables=variables)
+    assert answer.returncode == 0, answer.stderr
     return BatchJob(cluster, int(answer.stdout), log)

@@ -1,14 +1,12 @@
 import json
-import os
 import re
-import subprocess
 import time
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from tests.jobs.command_line import call
+from tests.jobs.command_line import call, run_command
 from tests.slurm.cluster import ENDED, SCRIPTS, BatchJob, Cluster, submit
 
 from dynapipe_hpc.data.dataset.dataset_file import DatasetFile
@@ -25,15 +23,9 @@ def submit_chain(
 ) -> dict[str, BatchJob]:
     """The jobs of a chain that has ended, by step, as the chain's numbers tell them."""
     of_steps = {"LAUNCHER": "srun --mpi=pmix", "SIZE": SIZE, "TEXT_SIZE": "--ntasks=1 --time=10"}
-    told = subprocess.run(
-        [SCRIPTS / "chain.sh", "chain.toml", "new.h5", "costs.h5", "run", text],
-        cwd=folder,
-        env={**os.environ, **environment, **cluster.environment, **of_steps},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    ).stdout
+    words = (SCRIPTS / "chain.sh", "chain.toml", "new.h5", "costs.h5", "run", text)
+    variables = {**environment, **cluster.environment, **of_steps}
+    told = run_command(*words, folder=folder, variables=variables).stdout
     numbers = {step: int(number) for step, number in re.findall(r"(\w+) (\d+)", told)}
     assert tuple(numbers) == STEPS
     jobs = {

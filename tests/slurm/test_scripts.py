@@ -1,9 +1,9 @@
 """Slurm's own check of the scripts; it reads them, and runs nothing."""
 
-import os
 import subprocess
 
 import pytest
+from tests.jobs.command_line import run_command
 from tests.slurm.cluster import SCRIPTS, Cluster
 
 pytestmark = pytest.mark.slurm
@@ -12,14 +12,7 @@ SIZES = ["--nodes=4", "--ntasks-per-node=2", "--cpus-per-task=1", "--time=01:00:
 
 
 def validate(cluster: Cluster, *words: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        ["sbatch", "--test-only", *words],
-        env={**os.environ, **cluster.environment},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return run_command("sbatch", "--test-only", *words, variables=cluster.environment)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from tests.examples.preference_training import (
     DPO,
     Answer,
     answer_log_prob,
-    packed_pairs,
     random_pairs,
     references_of,
 )
@@ -21,6 +20,7 @@ from dynapipe_hpc.data.microbatch import Branch, PaddedRows, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.models.batch import NO_SAMPLE, IterationTokens, Labels, collate
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
+from dynapipe_hpc.planner.batch.packed_shapes import packed_microbatch
 from dynapipe_hpc.planner.cost.analytic import analytic_cost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
 from dynapipe_hpc.training.collectives import SingleRankCollectives
@@ -154,7 +154,10 @@ def test_the_numbers_of_an_iteration_are_taken_once() -> None:
         ALONE, 0, SingleRankCollectives(), shape=SHAPE, objective=PreferenceLoss(DPO, references)
     )
     rank.tokens.start_iteration(pairs)
-    rows = [packed_pairs(pairs[:3]), packed_pairs(pairs[3:])]
+    rows = [
+        packed_microbatch(pairs[:3], Recompute.NONE),
+        packed_microbatch(pairs[3:], Recompute.NONE),
+    ]
     for i, row in enumerate(rows):
         rank.stage.load(i, row)
         rank.stage.forward(i, None)
@@ -176,7 +179,7 @@ def test_a_row_of_pairs_keeps_what_plans_count_on(mode: Recompute) -> None:
     sizes = {"n_layers": 3, "hidden_size": 64, "ffn_size": 256, "max_tokens": 512}
     shape = SHAPE.model_copy(update=sizes)
     pairs = [Sample(i, 128, 64, 0, 64) for i in range(3)]
-    row = packed_pairs(pairs, mode)
+    row = packed_microbatch(pairs, mode)
     config = AnalyticConfig(element_bytes=8, recompute=("none", "selective", "full"))
     cost = analytic_cost(shape, Placement((3,)), ALONE, config)
     objective = PreferenceLoss(DPO, references_of(3))
@@ -197,7 +200,7 @@ def test_pairs_in_other_rows_are_refused() -> None:
     pair = Sample(7, 2, 1, rejected_tokens=3)
     with pytest.raises(ValueError, match="in a micro-batch that is no packed row of pairs"):
         collate(PaddedRows((7,), 8), tokens_of(pair))
-    row = packed_pairs([Sample(7, 1, 2, rejected_tokens=3)])
+    row = packed_microbatch([Sample(7, 1, 2, rejected_tokens=3)], Recompute.NONE)
     assert row.branches == (Branch(3, 1),)
     with pytest.raises(ValueError, match="the plan was made for other samples"):
         collate(row, tokens_of(pair))

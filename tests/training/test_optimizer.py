@@ -169,22 +169,6 @@ def test_moments_take_no_memory_before_they_are_used() -> None:
         assert live.live_bytes >= 2 * weights.nbytes
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
-def test_weights_and_gradients_are_views_of_two_buffers(dtype: torch.dtype) -> None:
-    module = small_module(dtype)
-    before = module.weight.clone()
-    flat = FlatParameters(module)
-    assert torch.equal(module.weight, before)
-    for _ in range(2):
-        module(torch.ones(1, 3, dtype=dtype)).sum().backward()
-    assert flat.gradients.dtype == torch.promote_types(dtype, torch.float32)
-    assert flat.gradients[:6].tolist() == [2] * 6
-    assert flat.gradients[flat.n_decaying :].tolist()[:2] == [2, 2]
-    assert flat.gradients.sum() == 16
-    flat.weights.fill_(7)
-    assert module.bias.tolist() == [7, 7]
-
-
 def test_every_weight_is_where_its_view_says() -> None:
     module = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 4))
     flat = FlatParameters(module, left_out=["1.bias"])
@@ -273,17 +257,6 @@ def test_the_last_layers_are_added_up_while_the_first_still_compute(dtype: torch
     order = ["gradient 3", "sum from 2", "gradient 2", "gradient 1", "sum from 0", "gradient 0"]
     assert collectives.events == [*order, "wait", "wait"]
     assert torch.equal(own.gradients, 2 * reference.gradients)
-
-
-def test_sums_start_at_once_if_the_second_half_of_a_split_pass_adds_nothing() -> None:
-    module, collectives = layers(), TwoAlike()
-    _, sums = watched(module, collectives)
-    backward(module)
-    collectives.events.clear()
-    sums.expect_last_backward([])
-    assert collectives.events == ["sum from 2", "sum from 0"]
-    sums.finish()
-    assert collectives.events[2:] == ["wait", "wait"]
 
 
 def test_weights_that_other_stages_add_to_wait_for_them() -> None:

@@ -27,18 +27,7 @@ from dynapipe_hpc.data.text.tokenizers import Tokenizer, load_tokenizer
 Message = dict[str, Any]
 ONE = PreprocessOptions(n_workers=1)
 
-TEMPLATES = {
-    "llama": """\
-{{ bos_token }}{% for message in messages %}
-    {% set head = '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' %}
-{{ head }}{% if message['role'] == 'assistant' %}
-{% generation %}{{ message['content'] | trim }}<|eot_id|>{% endgeneration %}
-{% else %}{{ message['content'] | trim + '<|eot_id|>' }}{% endif %}
-{% if message.tool_calls %}{{ message.tool_calls | tojson }}{% endif %}
-{% endfor %}
-{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif %}
-""",
-    "mistral": """\
+MISTRAL = """\
 {{- bos_token }}
 {%- set system = '' %}
 {%- for message in messages %}
@@ -54,20 +43,7 @@ TEMPLATES = {
         {{- raise_exception('Only user and assistant roles are known, not ' + message.role) }}
     {%- endif %}
 {%- endfor %}
-""",
-}
-
-
-TURNS = [
-    {"role": role, "content": content}
-    for role, content in (
-        ("user", "  Hello\n"),
-        ("assistant", "é 日本 world\n\n"),
-        ("user", "[INST]"),
-        ("assistant", "🙂."),
-    )
-]
-CHATS: list[list[Message]] = [TURNS, [{"role": "system", "content": "."}, *TURNS, TURNS[0]]]
+"""
 
 
 def recipe_in(folder: Path) -> Recipe:
@@ -95,25 +71,6 @@ def test_a_chat_holds_no_end_token_that_a_decoder_puts_after_text(tmp_path: Path
     whole = model.encode("[user] Hello\n[assistant] world\n", add_special_tokens=False)
     [[inputs, targets]] = sides_of(block)
     assert inputs + targets == whole.ids
-
-
-WITHOUT_MARKS = {
-    name: template.replace("endgeneration", "endif").replace("generation %}", "if true %}")
-    for name, template in TEMPLATES.items()
-}
-
-
-@pytest.mark.parametrize("name", WITHOUT_MARKS)
-def test_without_marks_the_assistant_is_found_by_what_a_turn_adds(name: str) -> None:
-    tokens = {"bos_token": "<s>", "eos_token": "</s>"}
-    marked, plain = (
-        ChatTemplate(name, {"default": source[name]}, tokens)
-        for source in (TEMPLATES, WITHOUT_MARKS)
-    )
-    for messages in CHATS:
-        conversation = Conversation(messages)
-        expected = samples_of(marked, conversation)
-        assert samples_of(plain, conversation) == expected
 
 
 def test_a_table_adds_no_fields_to_the_objects_of_a_row(tmp_path: Path) -> None:
@@ -203,7 +160,7 @@ BAD = [
 def test_a_bad_conversation_is_named_and_left_out(
     tmp_path: Path, record: object, message: str
 ) -> None:
-    source = TEMPLATES["mistral"].replace("{{ message.content }}", "{{ message.content + '' }}")
+    source = MISTRAL.replace("{{ message.content }}", "{{ message.content + '' }}")
     recipe = recipe_in(folder_of(tmp_path / "model", source))
     found = tokenize_lines(line_of(record), recipe)
     assert not found.block.tasks
@@ -211,7 +168,7 @@ def test_a_bad_conversation_is_named_and_left_out(
 
 
 def test_a_message_may_be_nested_as_deeply_as_json(tmp_path: Path) -> None:
-    recipe = recipe_in(folder_of(tmp_path / "model", TEMPLATES["mistral"]))
+    recipe = recipe_in(folder_of(tmp_path / "model", MISTRAL))
     line = b'{"messages": [{"role": "assistant", "content": "a", "x": %s}]}' % (
         b"[" * 900 + b"]" * 900
     )

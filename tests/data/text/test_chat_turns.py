@@ -84,6 +84,11 @@ def test_turns_after_the_last_message_of_the_user_share_a_sample() -> None:
     ]
 
 
+def test_without_a_generation_prompt_the_head_of_a_turn_is_trained() -> None:
+    source = CHATML.partition("{%- if add_generation_prompt")[0]
+    assert shown(chat("a", "b", "c"), source) == ["<user>a</>[<assistant>b</>]<user>c</>"]
+
+
 def test_blank_lines_at_the_end_do_not_make_turns_change() -> None:
     assert shown(chat("a", "b", "c", "d"), CHATML + "\n\n") == [
         "<user>a</><assistant>[b</>]<user>c</><assistant>[d</>\n]"

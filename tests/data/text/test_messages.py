@@ -77,12 +77,6 @@ def test_a_template_that_asks_for_null_content_gets_it() -> None:
     assert shown(record, source) == [f"{HEAD}[{CALL_TEXT}</>]"]
 
 
-@pytest.mark.parametrize("arguments", [{"x": 1}, '{"x": 1}', '{"x":1}'])
-def test_arguments_are_an_object_even_if_they_are_json_in_a_string(arguments: object) -> None:
-    record = answered(content="", tool_calls=[{"function": {**CALL, "arguments": arguments}}])
-    assert shown(record) == [f"{HEAD}[{CALL_TEXT}</>]"]
-
-
 @pytest.mark.parametrize("written", ["'' + {}", "{} ~ ''", "{}"])
 def test_a_template_that_joins_arguments_as_text_gets_their_text(written: str) -> None:
     source = CHATML.replace("c.function | tojson", written.format("c.function.arguments"))

@@ -19,7 +19,7 @@ from tests.jobs.tiny_experiment import tiny_experiment, tiny_t5_experiment, with
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_full_backward_hook
 
-from dynapipe_hpc.architecture.part import EMBEDDING, HEAD, LAYER, Boundary
+from dynapipe_hpc.architecture.part import LAYER, Boundary
 from dynapipe_hpc.data.microbatch import Layout, MicroBatch, PackedRow, PaddedRows, Recompute, Slice
 from dynapipe_hpc.experiment.config import ExperimentConfig, any_placement
 from dynapipe_hpc.experiment.profile import profile as bench
@@ -46,9 +46,7 @@ from dynapipe_hpc.models.sharding.sharded_linear import ColumnLinear
 from dynapipe_hpc.models.transformers.stage import TransformersStage
 from dynapipe_hpc.planner.cost.config import ProfiledConfig
 from dynapipe_hpc.planner.cost.profiled import profiled_cost
-from dynapipe_hpc.planner.cost.stage_parts import STAGE
-from dynapipe_hpc.planner.cost.table.profile_file import read_table, write_table
-from dynapipe_hpc.planner.cost.table.profile_table import LayerKey, LayerProfile, ProfileTable
+from dynapipe_hpc.planner.cost.table.profile_table import LayerKey, ProfileTable
 from dynapipe_hpc.planner.schedule.config import ScheduleConfig
 from dynapipe_hpc.training.module_stage import ModuleStage
 
@@ -255,8 +253,6 @@ LAYOUTS = (Layout.PADDED, Layout.PACKED)
 
 
 ALL_SPLIT = with_modes(*ALL_MODES, layouts=tuple(each.text for each in LAYOUTS), split=True)
-TOKENS = np.outer(GRID.rows, GRID.row_tokens).astype(np.float64)
-TOKENS[TOKENS > 64] = np.nan
 
 
 class Clock:
@@ -316,38 +312,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     monkeypatch.setattr(stack, "ModuleStage", TimedStage)
     monkeypatch.setattr(stack, "time", found)
     return found
-
-
-def layers_of(table: ProfileTable, kind: str) -> Iterator[tuple[LayerKey, LayerProfile]]:
-    return ((key, layer) for key, layer in table.layers.items() if key.kind == kind)
-
-
-@pytest.mark.usefixtures("clock")
-def test_both_halves_are_measured_of_every_layer_mode_and_layout_that_defers(
-    tmp_path: Path,
-) -> None:
-    write_table(measured(ALL_SPLIT), tmp_path / "t.h5")
-    table = read_table(tmp_path / "t.h5")
-    assert len(list(layers_of(table, LAYER))) == len(ALL_MODES) * len(LAYOUTS)
-    for key, layer in layers_of(table, LAYER):
-        np.testing.assert_allclose(layer.forward_ms, TOKENS)
-        np.testing.assert_allclose(layer.backward_ms, 3 * TOKENS)
-        if key.recompute == "full":
-            assert layer.input_ms is None and layer.weight_ms is None
-        else:
-            assert layer.input_ms is not None and layer.weight_ms is not None
-            np.testing.assert_allclose(layer.input_ms, 2.25 * TOKENS)  # and what F took longer
-            np.testing.assert_allclose(layer.weight_ms, 1.5 * TOKENS)
-    for kind in (EMBEDDING, HEAD):
-        for _, layer in layers_of(table, kind):
-            assert layer.input_ms is None and layer.weight_ms is None
-            np.testing.assert_allclose(layer.backward_ms, 8 * TOKENS)
-    for key, stage in layers_of(table, STAGE):
-        if key.recompute == "full":
-            assert stage.input_ms is None
-        else:
-            np.testing.assert_allclose(stage.grid("input_ms")[:, :1], 2)
-            np.testing.assert_allclose(stage.grid("weight_ms")[:, :1], 0.5)
 
 
 @pytest.mark.usefixtures("clock")

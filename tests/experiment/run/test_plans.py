@@ -175,19 +175,7 @@ class OneRankPlans(LocalPlanStore):
         return 0
 
 
-def test_every_rank_gets_every_plan_and_planning_time_is_known() -> None:
-    store = OneRankPlans(capacity=2, plan_bytes=100_000, n_ranks=2)
-    with planning(store, 5) as plans:
-        taken = [
-            decode(store.take(k, rank, timeout_s=10))
-            for k in range(5)
-            for rank in range(CLUSTER.n_ranks)
-        ]
-    assert [(p.iteration, p.rank) for p in taken] == [(k, r) for k in range(5) for r in range(2)]
-    assert [plans._planned[k][0] > 0 for k in range(5)] == [True] * 5
-
-
-def test_a_plan_is_made_once_for_all_the_shards_that_execute_it() -> None:
+def test_every_rank_gets_every_plan_which_is_made_once_for_all_shards() -> None:
     made = []
 
     def count(iteration: int) -> list[Sample]:
@@ -195,14 +183,15 @@ def test_a_plan_is_made_once_for_all_the_shards_that_execute_it() -> None:
         return batch(iteration)
 
     cluster = CLUSTER.model_copy(update={"n_shards": 3})
-    ranks = range(cluster.n_ranks)
     store = OneRankPlans(capacity=2, plan_bytes=100_000, n_ranks=cluster.n_ranks)
-    with planning(store, 2, count, cluster):
-        taken = [[store.take(k, rank, timeout_s=10) for rank in ranks] for k in range(2)]
-    assert made == [0, 1]
-    for plans in taken:
-        assert [decode(plan).rank for plan in plans] == [0, 0, 0, 1, 1, 1]
-        assert len(set(plans)) == 2
+    with planning(store, 5, count, cluster) as plans:
+        for k in range(5):
+            taken = [store.take(k, rank, timeout_s=10) for rank in range(cluster.n_ranks)]
+            found = [(decode(plan).iteration, decode(plan).rank) for plan in taken]
+            assert found == [(k, rank) for rank in (0, 0, 0, 1, 1, 1)]
+            assert len(set(taken)) == 2
+    assert made == list(range(5))
+    assert [plans._planned[k][0] > 0 for k in range(5)] == [True] * 5
 
 
 def test_a_failure_arrives_in_place_of_the_plan() -> None:

@@ -18,7 +18,7 @@ from tests.examples.any_decoders import (
     plain_losses,
     saved_decoder,
 )
-from tests.examples.preference_training import Answer, packed_pairs, random_pairs
+from tests.examples.preference_training import Answer, random_pairs
 from tests.examples.sliced_case import sliced_row, slices_of
 from tests.examples.small_models import set_in_config
 from tests.examples.training_case import START_ID, RandomTokens, packed, padded
@@ -34,6 +34,7 @@ from dynapipe_hpc.models.batch import Batch, IterationTokens
 from dynapipe_hpc.models.deferred_weights import DeferredWeights, deferring
 from dynapipe_hpc.models.family import StageOfFamily
 from dynapipe_hpc.models.transformers.stage import TransformersStage
+from dynapipe_hpc.planner.batch.packed_shapes import packed_microbatch
 from dynapipe_hpc.training.checkpoint.parts import whole_parts
 from dynapipe_hpc.training.huggingface.read_weights import open_weights
 
@@ -103,7 +104,7 @@ def test_stages_compute_the_loss_and_gradients_of_a_plain_loop(
 def test_answers_of_preference_pairs_are_those_behind_prompts_of_their_own(
     name: str, folder: Path, tmp_path: Path
 ) -> None:
-    (stage,), row = stages(folder, 1), packed_pairs(PAIRS)
+    (stage,), row = stages(folder, 1), packed_microbatch(PAIRS, Recompute.NONE)
     batch = stage.collate(row, PAIR_TOKENS)
     if name == "gemma2":
         with pytest.raises(ValueError, match="soft caps takes neither slices nor preference pairs"):

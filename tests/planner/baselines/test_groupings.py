@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.examples.linear_cost import budget, changed, linear_cost, naive, packed_apart, samples_of
+from tests.examples.linear_cost import budget, changed, linear_cost, packed_apart, samples_of
 from tests.examples.stage_costs import with_columns
 
 from dynapipe_hpc.data.microbatch import PackedRow, PaddedRows, Recompute
@@ -36,7 +36,6 @@ from dynapipe_hpc.planner.baselines.config import (
     TokenBudgetConfig,
 )
 from dynapipe_hpc.planner.baselines.padded_rows import (
-    first_fit_decreasing,
     naive_padding,
     token_budget,
 )
@@ -70,11 +69,6 @@ def planned_by(
 
 def ms_with(config: BaselineConfig) -> float:
     return planned_by(config).choose(SAMPLES).best.iteration_ms
-
-
-def test_the_best_of_every_number_of_rows_is_found() -> None:
-    # Row counts of 1, 2, 3, 4 and 6 are all there are that differ for 11 samples on 2 replicas.
-    assert ms_with(PADDING) == min(ms_with(naive(n)) for n in (1, 2, 3, 4, 6))
 
 
 def test_no_power_of_two_is_a_better_budget() -> None:
@@ -195,18 +189,6 @@ def test_samples_of_alike_length_fill_micro_batches_up_to_the_budget() -> None:
     (found,) = token_budget(samples_of([3, 30, 16, 15, 7, 2, 8]), linear_cost(), ROOMY, 32)
     assert [(m.row_tokens, m.n_rows) for m in found] == [(32, 1), (16, 2), (8, 4)]
     assert all(m.padded_tokens <= 32 for m in found)
-
-
-ITEMS = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 9)), min_size=1, max_size=8)
-
-
-@given(ITEMS)
-def test_every_item_is_in_one_bin_and_no_bin_is_overfull(items: list[tuple[int, int]]) -> None:
-    bins = first_fit_decreasing(np.array(items), np.array([20, 9]))
-    assert sorted(i for found in bins for i in found) == list(range(len(items)))
-    for found in bins:
-        assert sum(items[i][0] for i in found) <= 20
-        assert sum(items[i][1] for i in found) <= 9
 
 
 def test_only_the_last_bin_is_open_and_what_is_too_large_is_alone() -> None:

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.examples.linear_cost import dynamic_microbatches, linear_cost, samples_of
+from tests.examples.linear_cost import linear_cost, samples_of
 
-from dynapipe_hpc.data.microbatch import MicroBatch, PaddedRows, Recompute
+from dynapipe_hpc.data.microbatch import MicroBatch, PaddedRows
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError
@@ -15,6 +15,7 @@ from dynapipe_hpc.planner.batch.order import (
     order_samples,
     orders,
 )
+from dynapipe_hpc.planner.batch.price_windows import price_windows
 
 MANY = np.random.default_rng(0).integers(1, 2000, 64).tolist()
 
@@ -65,16 +66,6 @@ def padded(tokens: int) -> int:
     return -(-max(tokens, 1) // 8) * 8
 
 
-def test_only_a_sample_that_would_not_fit_otherwise_is_recomputed() -> None:
-    samples = order_samples(samples_of([200, 16, 16]))
-    cost = linear_cost((0.1,), (0.01,), token_bytes=2.0, recomputes=True)
-    found = dynamic_microbatches(samples, cost, Cluster(device_memory_bytes=300))
-    assert [(m.n_rows, m.row_tokens, m.recompute) for m in found] == [
-        (1, 200, Recompute.FULL),
-        (2, 16, Recompute.NONE),
-    ]
-
-
 def test_a_sample_that_no_stage_can_hold_is_named_with_the_way_out() -> None:
     samples = order_samples(samples_of([10, 500]))
     cost = linear_cost(token_bytes=2.0, model_bytes=100.0)
@@ -85,7 +76,7 @@ def test_a_sample_that_no_stage_can_hold_is_named_with_the_way_out() -> None:
         r"raise it, add stages, allow .full. in planner\.cost\.recompute, "
         r"or cut long samples with data\.max_tokens",
     ):
-        dynamic_microbatches(samples, cost, Cluster(n_stages=2, device_memory_bytes=1000))
+        price_windows(samples, cost, Cluster(n_stages=2, device_memory_bytes=1000))
 
 
 WORK_IS_TOKENS = linear_cost(launch_ms=(0.0, 0.0), token_ms=(0.5, 1.0))

@@ -142,14 +142,6 @@ def tokens_of(n_tokens: int, window: float = WINDOW) -> Tokens:
     return Tokens.from_shapes(Side.INPUTS, shapes, window)
 
 
-@pytest.mark.parametrize("n_tokens", [1, 4, 5, 6, 20])
-def test_pairs_that_a_window_leaves_are_counted_one_by_one(n_tokens: int) -> None:
-    # Twice what is seen but for one diagonal, as n tokens without a window count n x n pairs.
-    n_seen = sum(0 <= query - key < WINDOW for query in range(n_tokens) for key in range(n_tokens))
-    expected = N_ROWS * (2 * n_seen - min(n_tokens, WINDOW))
-    assert tokens_of(n_tokens).times(SEEN).tolist() == [expected]
-
-
 @pytest.mark.parametrize(("begin", "end"), [(0, 4), (0, 9), (3, 4), (3, 12), (5, 9), (40, 47)])
 def test_pairs_of_slices_that_a_window_leaves_are_counted_one_by_one(begin: int, end: int) -> None:
     length = begin + end

@@ -1,16 +1,17 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import pairwise, product
+from itertools import product
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.examples.linear_cost import changed, linear_cost, samples_of, schedule_pipeline
+from tests.examples.sliced_case import sliced_row, slices_of
 
 from dynapipe_hpc import _kernels
-from dynapipe_hpc.data.microbatch import Branch, MicroBatch, PackedRow, PaddedRows, Recompute, Slice
+from dynapipe_hpc.data.microbatch import MicroBatch, PaddedRows, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster, Link
 from dynapipe_hpc.planner.batch.memory import activation_room_bytes, fits
@@ -143,20 +144,10 @@ def makespan_bound_ms(
 
 
 def in_every_way(samples: Sequence[Sample], cost: CostModel) -> Iterator[MicroBatch]:
-    """In both layouts and all modes; preference pairs only packed."""
-    ids = tuple(sample.sample_id for sample in samples)
-    lengths = [sample.tokens for sample in samples]
-    offsets = tuple(map(int, np.cumsum([0, *lengths])))
+    """In both layouts and all modes."""
     for mode in cost.recompute_modes:
-        branches = tuple(
-            Branch(begin + sample.input_tokens + sample.target_tokens, sample.input_tokens)
-            for sample, begin in zip(samples, offsets, strict=False)
-            if sample.is_pair
-        )
-        if not branches:
-            yield PaddedRows(ids, -(-max(lengths) // 8) * 8, mode)
-        row_tokens = -(-sum(lengths) // 8) * 8
-        yield PackedRow(ids, row_tokens, offsets=offsets, recompute=mode, branches=branches)
+        yield padded_microbatch(samples, mode)
+        yield packed_microbatch(samples, mode)
 
 
 def plans_in_every_way(samples: Sequence[Sample], cost: CostModel, n_replicas: int) -> Plans:
@@ -301,17 +292,10 @@ def pair_cost(
 
 def rows_of(sample: Sample, cuts: Sequence[int], modes: Sequence[Recompute]) -> list[MicroBatch]:
     """A row for the sample, or for each of its slices."""
-    bounds = [0, *cuts, sample.tokens]
-    parts = [Slice(begin, end, sample.tokens) for begin, end in pairwise(bounds)]
+    rows = zip(slices_of(sample, cuts), modes, strict=False)
     return [
-        PackedRow(
-            (sample.sample_id,),
-            -(-(part.end - part.begin) // 8) * 8,
-            (0, part.end - part.begin),
-            mode,
-            slice=part if cuts else None,
-        )
-        for part, mode in zip(parts, modes, strict=False)
+        replace(sliced_row(sample, part), recompute=mode, slice=part if cuts else None)
+        for part, mode in rows
     ]
 
 
@@ -445,16 +429,11 @@ def test_a_sample_that_was_not_measured_alone_adds_none() -> None:
     assert trip_of(800, 96, longest_row=50).added_ms == 0
 
 
-def cluster_of(memory_bytes: int) -> Cluster:
-    link = Link(latency_ms=0, bytes_per_ms=np.inf)
-    return Cluster(n_stages=2, device_memory_bytes=memory_bytes, link=link)
-
-
 def test_many_samples_may_share_a_launch() -> None:
-    cost = linear_cost((5.0, 5.0), (1e-9, 1e-9))
+    cost = linear_cost((5.0,) * 4, (1e-9,) * 4)
     samples = samples_of([8] * 16)
-    bound_ms = packed_bound_ms(samples, cost, cluster_of(10**9), split=False)
     (pipeline,) = kind_of([packed_microbatch(samples, Recompute.NONE)], cost)
+    bound_ms = packed_bound_ms(samples, cost, AMPLE, split=False)
     assert bound_ms <= pipeline.timeline.makespan_ms * ROUNDING
 
 

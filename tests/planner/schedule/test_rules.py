@@ -238,14 +238,6 @@ LINKS = st.builds(
 )
 
 
-def test_a_stage_runs_what_has_arrived_and_backward_passes_first() -> None:
-    schedule = adaptive(equal_stages([1] * 5, 3), np.full(3, 3.0))
-    assert str(schedule) == dedent("""\
-        F0 F1 F2 B0 F3 B1 F4 B2 B3 B4
-        F0 F1 F2 B0 B1 F3 B2 F4 B3 B4
-        F0 B0 F1 B1 F2 B2 F3 B3 F4 B4""")
-
-
 def test_of_two_schedules_the_one_whose_gradients_are_reduced_first_is_taken() -> None:
     # F2 before B1 lets the last stage end after 22 ms rather than 23, but the first one after 24.
     of_stages = with_columns(

@@ -231,14 +231,6 @@ def test_a_buffer_of_rotary_positions_is_passed_over(theirs: Path, name: str) ->
     assert name not in imported(theirs)
 
 
-def test_a_name_of_the_hub_says_how_to_download(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"hf download Qwen/Qwen2\.5-0\.5B --local-dir FOLDER"):
-        find_origin(Path("Qwen/Qwen2.5-0.5B"))
-    with pytest.raises(InputError) as caught:
-        find_origin(tmp_path / "nowhere")
-    assert "hf download" not in str(caught.value)
-
-
 def test_a_description_refuses_files_that_are_not_as_long_as_they_say(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "model", LLAMA, llama_tensors())
     assert 'family = "llama"' in describe_model(folder)

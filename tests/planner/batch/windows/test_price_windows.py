@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import combinations, pairwise, product
 from unittest.mock import patch
 
@@ -15,8 +16,6 @@ from dynapipe_hpc.data.microbatch import (
     ExecutionMode,
     Layout,
     MicroBatch,
-    PackedRow,
-    PaddedRows,
     Recompute,
 )
 from dynapipe_hpc.data.sample import Sample
@@ -25,6 +24,7 @@ from dynapipe_hpc.planner.batch import price_windows as rules
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError, fits
 from dynapipe_hpc.planner.batch.microbatch_costs import microbatch_costs
 from dynapipe_hpc.planner.batch.order import order_pairs, order_samples
+from dynapipe_hpc.planner.batch.packed_shapes import packed_microbatch
 from dynapipe_hpc.planner.batch.price_windows import bundles, price_windows
 from dynapipe_hpc.planner.batch.row_length import RowLengths, padded_microbatch, row_lengths
 from dynapipe_hpc.planner.batch.window_table import WindowTable
@@ -95,20 +95,10 @@ def room(n_bytes: int) -> Cluster:
 
 
 def in_mode(samples: Sequence[Sample], mode: ExecutionMode, multiple: int = 8) -> MicroBatch:
-    """The micro-batch of some samples, made one by one."""
-    if mode.layout is Layout.PADDED:
-        longest = max(sample.tokens for sample in samples)
-        ids = tuple(sample.sample_id for sample in samples)
-        return PaddedRows(ids, -(-longest // multiple) * multiple, mode.recompute)
-    offsets = [0]
-    for sample in samples:
-        offsets.append(offsets[-1] + sample.tokens)
-    return PackedRow(
-        tuple(sample.sample_id for sample in samples),
-        -(-offsets[-1] // multiple) * multiple,
-        offsets=tuple(offsets),
-        recompute=mode.recompute,
-    )
+    """The micro-batch of some samples, filled up to a multiple."""
+    make = padded_microbatch if mode.layout is Layout.PADDED else packed_microbatch
+    made = make(samples, mode.recompute)
+    return replace(made, row_tokens=-(-made.row_tokens // multiple) * multiple)
 
 
 def check_every_window(table: WindowTable, n_bytes: int, multiple: int = 8) -> None:
