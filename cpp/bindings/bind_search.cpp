@@ -1,7 +1,5 @@
 #include <pybind11/pybind11.h>
 
-#include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <deque>
 

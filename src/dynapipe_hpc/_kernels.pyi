@@ -43,8 +43,6 @@ class WindowCosts:
 # Returns the items of every replica.
 def balance_work(work_ms: npt.NDArray[np.float64], n_replicas: int) -> list[list[int]]: ...
 
-# Returns windows of shape (n, 3): first, size, mode. The arrays belong to the costs of the windows.
-
 # Returns pass codes of shape (n_stages, n_passes).
 def cyclic_schedule(
     costs: CostTable,

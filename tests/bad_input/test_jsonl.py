@@ -5,13 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.bad_input.changes import (
-    Change,
-    be,
-    be_a_folder,
-    be_a_link,
-    be_missing,
-)
+from tests.bad_input.changes import Change, be, be_a_folder, be_a_link, be_missing
 from tests.bad_input.good import LINE, PREPROCESS
 from tests.bad_input.worker import Worker, assert_refused
 

@@ -4,12 +4,7 @@ from typing import Any
 
 import pytest
 from tests.bad_input.changes import NO_FILES, Change, be, be_huge
-from tests.bad_input.good import (
-    PREPROCESS,
-    TOKENIZER,
-    VOCABULARY,
-    WITH_TOKENIZER,
-)
+from tests.bad_input.good import PREPROCESS, TOKENIZER, VOCABULARY, WITH_TOKENIZER
 from tests.bad_input.worker import Worker, assert_refused, listing
 
 PANICS = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}

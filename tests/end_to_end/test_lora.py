@@ -10,12 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import pytest
 import torch
-from tests.examples.any_decoders import (
-    DECODERS,
-    origin_of,
-    random_decoder,
-    saved_decoder,
-)
+from tests.examples.any_decoders import DECODERS, origin_of, random_decoder, saved_decoder
 from tests.examples.pipeline_training import MODES, assert_equal, gradients, three_steps
 from tests.examples.training_case import (
     CONFIG,
@@ -32,12 +27,7 @@ from tests.examples.training_case import (
     random_split,
 )
 from tests.oracles.in_float64 import in_float64, their_losses
-from tests.oracles.transformers_models import (
-    THEIR_TYPES,
-    in_their_names,
-    their_model,
-    trained,
-)
+from tests.oracles.transformers_models import THEIR_TYPES, in_their_names, their_model, trained
 from torch import Tensor
 
 from dynapipe_hpc.architecture.lora import Lora

@@ -10,12 +10,7 @@ from tests.jobs.tiny_experiment import tiny_experiment, with_keys
 from dynapipe_hpc.architecture.families import shape_from_values
 from dynapipe_hpc.data.errors import InputError
 from dynapipe_hpc.data.microbatch import Recompute
-from dynapipe_hpc.experiment.checks import (
-    check_costs,
-    configured,
-    kinds_with_halves,
-    missing_rate,
-)
+from dynapipe_hpc.experiment.checks import check_costs, configured, kinds_with_halves, missing_rate
 from dynapipe_hpc.experiment.config import ExperimentConfig
 from dynapipe_hpc.experiment.experiment import Experiment
 from dynapipe_hpc.experiment.load import with_cost_table

@@ -11,13 +11,7 @@ from tests.examples.any_decoders import wide_decoder
 from tests.examples.equal_shares import equal_shares
 from tests.examples.local_ranks import LocalCollectives, LocalSums, LocalWorld
 from tests.examples.sliced_case import sliced_row, slices_of
-from tests.examples.training_case import (
-    PLAIN_LLAMA_SHAPE,
-    SHAPE,
-    make_rank,
-    packed,
-    random_samples,
-)
+from tests.examples.training_case import PLAIN_LLAMA_SHAPE, SHAPE, make_rank, packed, random_samples
 from tests.jobs.tiny_experiment import tiny_experiment, tiny_t5_experiment
 
 from dynapipe_hpc.architecture.model_shape import ModelShape

@@ -9,12 +9,7 @@ import torch
 from tests.examples.training_case import RandomTokens, run_stage
 from tests.oracles.in_float64 import their_losses
 from tests.oracles.plain_dropout import factors
-from tests.oracles.transformers_models import (
-    THEIR_TYPES,
-    in_their_names,
-    their_model,
-    trained,
-)
+from tests.oracles.transformers_models import THEIR_TYPES, in_their_names, their_model, trained
 from torch import Tensor, nn
 
 from dynapipe_hpc.architecture.decoder import GptShape

@@ -5,10 +5,7 @@ import torch
 from tests.jobs.local_shards import of_stream, on_shards
 from torch import Tensor
 
-from dynapipe_hpc.models.sharding.sharded_linear import (
-    TokenEmbedding,
-    residual_stream,
-)
+from dynapipe_hpc.models.sharding.sharded_linear import TokenEmbedding, residual_stream
 from dynapipe_hpc.models.sharding.shards import Shards
 
 SIZES = [(1, 1), (2, 3), (3, 5), (4, 4)]  # fewer tokens than shards, and numbers of any remainder

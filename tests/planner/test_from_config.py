@@ -27,10 +27,7 @@ from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.experiment.show_plan import explain_choice
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.baselines.baseline import GROUPINGS, Baseline
-from dynapipe_hpc.planner.baselines.config import (
-    BaselineConfig,
-    DensePackingConfig,
-)
+from dynapipe_hpc.planner.baselines.config import BaselineConfig, DensePackingConfig
 from dynapipe_hpc.planner.batch.config import DynamicConfig, RecomputeChoice
 from dynapipe_hpc.planner.choose.best_of_search import BestOfSearch
 from dynapipe_hpc.planner.choose.choice import Candidate, Choice, Chooser, Infeasible

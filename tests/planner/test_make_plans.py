@@ -143,6 +143,15 @@ def test_memory_is_that_of_one_forward_pass_which_keeps_nothing() -> None:
         with_memory(n_bytes - 1).make_plans(0, samples_of([64]))
 
 
+def test_gradients_that_nobody_sends_do_not_decide_on_an_evaluation() -> None:
+    cost, random = linear_cost((0.5,) * 4, (0.01,) * 4), np.random.default_rng(3)
+    lengths = samples_of(random.integers(8, 400, 18).tolist())
+    links = (Link(latency_ms=1.0, bytes_per_ms=50.0, full_duplex=each) for each in (True, False))
+    clusters = (Cluster(n_stages=4, device_memory_bytes=10**6, link=link) for link in links)
+    one, other = (evaluation_planner(each, cost).make_plans(0, lengths) for each in clusters)
+    assert one == other
+
+
 def test_preference_pairs_are_evaluated_in_packed_rows() -> None:
     pairs = [Sample(i, 20, 10 + i, rejected_tokens=30) for i in range(6)]
     cluster = Cluster(device_memory_bytes=10**6)

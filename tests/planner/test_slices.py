@@ -26,11 +26,7 @@ from dynapipe_hpc.planner.choose.choice import Choice
 from dynapipe_hpc.planner.choose.config import SearchConfig
 from dynapipe_hpc.planner.cost.analytic import analytic_cost
 from dynapipe_hpc.planner.cost.config import AnalyticConfig
-from dynapipe_hpc.planner.cost.cost_model import (
-    CostModel,
-    Shapes,
-    SliceMemory,
-)
+from dynapipe_hpc.planner.cost.cost_model import CostModel, Shapes, SliceMemory, forward_costs
 from dynapipe_hpc.planner.make_plans import rank_plans
 from dynapipe_hpc.planner.schedule.config import RuleName
 from dynapipe_hpc.planner.schedule.rules import (
@@ -40,9 +36,7 @@ from dynapipe_hpc.planner.schedule.rules import (
     adaptive_split,
     one_f_one_b,
 )
-from dynapipe_hpc.planner.schedule.schedule_rule import (
-    InfeasibleScheduleError,
-)
+from dynapipe_hpc.planner.schedule.schedule_rule import InfeasibleScheduleError
 
 SHAPE = LlamaShape(
     n_layers=8, hidden_size=512, n_heads=8, n_kv_heads=2, ffn_size=1536, vocab_size=1000,
@@ -202,6 +196,13 @@ def test_a_sample_that_does_not_fit_whole_runs_as_slices(n_stages: int) -> None:
     with pytest.raises(DoesNotFitError, match=r'as slices .*slices = "auto"'):
         chosen([40_000, *lengths[1:]], scarce, "off")
     assert slices_of(chosen([40_000, *lengths[1:]], scarce, "auto"))
+
+
+def test_a_sample_is_refused_that_fits_neither_whole_nor_has_two_slices() -> None:
+    cost = forward_costs(linear_cost((1.0,), (0.01,), token_bytes=2.0, cached_bytes=0.01))
+    samples, cluster = samples_of([4096, 1800, 300]), Cluster(device_memory_bytes=4000)
+    with pytest.raises(DoesNotFitError):
+        list(search_spaces(samples, cost, cluster, layouts=[Layout.PACKED], slices="auto"))
 
 
 def test_preference_pairs_are_not_cut() -> None:

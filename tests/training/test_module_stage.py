@@ -47,7 +47,6 @@ from dynapipe_hpc.training.token_loader import Collate, TokenLoader
 SAMPLES = random_samples(1)
 BATCH = padded(SAMPLES)
 TWO_STAGES = Cluster(n_stages=2, device_memory_bytes=1)
-FOUR_STAGES = Cluster(n_stages=4, device_memory_bytes=1)
 
 
 def rank_of(stage: int) -> Rank:

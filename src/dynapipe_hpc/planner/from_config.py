@@ -78,6 +78,9 @@ def chooser(config: PlannerConfig, cost: CostModel, cluster: Cluster, max_tokens
 
 def evaluation_chooser(batch: DynamicConfig, cost: CostModel, cluster: Cluster) -> Chooser:
     """Dynamic micro-batches for evaluation, whatever rule training follows: the best start."""
+    # Starts are compared with gradients that come back, which must not be in the way.
+    link = cluster.link.model_copy(update={"full_duplex": True})
+    cluster = cluster.model_copy(update={"link": link})
     return dynamic_chooser(
         batch, SearchConfig(effort=0), [forward_only], cost=cost, cluster=cluster
     )

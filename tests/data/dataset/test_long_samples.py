@@ -17,11 +17,7 @@ from tests.jobs.tiny_experiment import tiny_experiment
 
 from dynapipe_hpc.cli.main import main
 from dynapipe_hpc.data.config import DataConfig, LongSamples
-from dynapipe_hpc.data.dataset.dataset_file import (
-    DatasetFile,
-    JoinedDatasets,
-    verify_dataset,
-)
+from dynapipe_hpc.data.dataset.dataset_file import DatasetFile, JoinedDatasets, verify_dataset
 from dynapipe_hpc.data.dataset.long_samples import (
     OPENING_TOKENS,
     UsedTokens,

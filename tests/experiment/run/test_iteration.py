@@ -5,18 +5,10 @@ from typing import Annotated
 
 import pytest
 from mpi4py import MPI
-from tests.examples.example_runs import (
-    PREDICTED_MS,
-    example_plans,
-    example_traces,
-)
+from tests.examples.example_runs import PREDICTED_MS, example_plans, example_traces
 
 from dynapipe_hpc.data.sample import Sample
-from dynapipe_hpc.experiment.run.iteration import (
-    IterationResult,
-    TakenPlan,
-    all_reduce_fields,
-)
+from dynapipe_hpc.experiment.run.iteration import IterationResult, TakenPlan, all_reduce_fields
 from dynapipe_hpc.job.job import Job
 from dynapipe_hpc.planner.schedule.lower_bound import LongestTrip
 from dynapipe_hpc.report.records import Over

@@ -8,13 +8,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from tests.examples.any_decoders import (
-    SAMPLES,
-    draw_weights,
-    loaded_stages,
-    outcome,
-    plain_loss,
-)
+from tests.examples.any_decoders import SAMPLES, draw_weights, loaded_stages, outcome, plain_loss
 from tests.examples.foreign_models import N_IDS
 from tests.examples.training_case import packed, padded
 from tests.oracles.in_float64 import in_float64

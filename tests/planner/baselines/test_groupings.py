@@ -35,10 +35,7 @@ from dynapipe_hpc.planner.baselines.config import (
     PackedNextFitConfig,
     TokenBudgetConfig,
 )
-from dynapipe_hpc.planner.baselines.padded_rows import (
-    naive_padding,
-    token_budget,
-)
+from dynapipe_hpc.planner.baselines.padded_rows import naive_padding, token_budget
 from dynapipe_hpc.planner.batch.config import DynamicConfig, RecomputeChoice
 from dynapipe_hpc.planner.batch.memory import DoesNotFitError
 from dynapipe_hpc.planner.choose.choice import Choice, Chooser, Infeasible

@@ -10,9 +10,9 @@
 
 namespace dynapipe {
 
-/// Simulated passes after which no price is tried that is less promising, no variant of the best
-/// cut, no exact split and no mode alone. Plans of that many passes have so many windows that
-/// variants hardly differ.
+/// Simulated passes after which no further price is tried, no variant of the best cut, no exact
+/// split and no mode alone. Plans of that many passes have so many windows that variants hardly
+/// differ.
 inline constexpr std::size_t kMaxEffort = 10'000'000;
 /// Windows times stages of the plans that were refined, after which no further one is.
 inline constexpr std::size_t kMaxToRefine = 1'000;

@@ -170,14 +170,14 @@ def _tried(files: Experiment, whole: Cluster) -> tuple[list[tuple[Cluster, float
     times: list[tuple[Cluster, float]] = []
     reasons: list[str] = []
     planner = files.config.planner.model_copy(update={"search": SearchConfig(effort=0)})
-    kept, inputs, targets, rejected = files.used
-    i = int(kept[np.argmax((inputs + targets + rejected)[kept])])
-    longest = Sample(i, int(inputs[i]), int(targets[i]), rejected_tokens=int(rejected[i]))
     for cluster in map(_with_zero, divisions(whole)):
         try:
             variant = Variant("dynamic", planner, cluster)
             experiment = files.variant(variant.applied_to(files.config)).open()
             samples = experiment.sampler.iteration(0)
+            kept, inputs, targets, rejected = files.used
+            i = int(kept[np.argmax((inputs + targets + rejected)[kept])])
+            longest = Sample(i, int(inputs[i]), int(targets[i]), rejected_tokens=int(rejected[i]))
             if all(sample.sample_id != longest.sample_id for sample in samples):
                 samples = [*samples, longest]
             times.append((cluster, experiment.planner.choose(samples).best.iteration_ms))

@@ -94,8 +94,8 @@ def _numbers(samples: Sequence[Sample]) -> list[IntArray]:
 def halved(samples: Sequence[Sample]) -> list[Sample]:
     """Samples in an order whose halves, quarters, eighths and so on have about equal tokens.
 
-    In packed rows, neighbours need not have similar lengths. Sorted samples are dealt into halves
-    in turns of A, B, B, A, and each half again.
+    In packed rows, neighbours need not have similar lengths. Samples whose neighbours are alike are
+    dealt into halves in turns of A, B, B, A, and each half again.
     """
     places = np.arange(len(samples))
     deals = np.arange(len(samples).bit_length())[::-1, np.newaxis]

@@ -36,7 +36,7 @@ def with_slices(
     """The table with added modes, in which the longest samples run as slices, and only there.
 
     `table`: Windows of samples, the longest first; packed rows must be among its layouts. Returns
-    None if no sample is cut, or a cut sample cannot run as slices.
+    None if no sample is cut, one that does not fit uncut is not, or a cut one cannot run as slices.
     """
     if not any(mode.layout is Layout.PACKED for mode in table.modes):
         return None
@@ -46,7 +46,7 @@ def with_slices(
     # A bundle of several samples holds short ones.
     alone = np.diff(table.begin)[: len(cuts)] == 1
     cuts = cuts[: len(alone) if alone.all() else int(alone.argmin())]
-    if not cuts:
+    if len(cuts) < max(1, n_misfits):
         return None
     slices = _Slices.from_cuts(cuts, cost, rule.token_multiple)
     usable = slices.are_new & fits(slices.together, activation_room_bytes(cost, cluster))

@@ -12,12 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.examples.linear_cost import changed, linear_cost, packed_apart, samples_of
 
-from dynapipe_hpc.data.microbatch import (
-    ExecutionMode,
-    Layout,
-    MicroBatch,
-    Recompute,
-)
+from dynapipe_hpc.data.microbatch import ExecutionMode, Layout, MicroBatch, Recompute
 from dynapipe_hpc.data.sample import Sample
 from dynapipe_hpc.plan.cluster import Cluster
 from dynapipe_hpc.planner.batch import price_windows as rules
