@@ -180,7 +180,7 @@ test-python: setup $(MPICH)/.ready
 	$(BIN)/python -m pytest $(IN_TWO)
 
 # Tests that compare with reference packages and are skipped without them; slow ones are in test-slow.
-WITH_REFERENCE := transformers_models|importorskip\("(accelerate|peft|pyarrow|trl|zstandard)
+WITH_REFERENCE := peft_models|importorskip\("(accelerate|peft|pyarrow|trl|zstandard)
 test-reference: reference
 	$(BIN)/python -m pytest $(IN_TWO) $$(grep -rlE '$(WITH_REFERENCE)' tests --include='test_*.py')
 

@@ -1,15 +1,15 @@
 """Dropout is where `transformers` has it, where that is installed; its masks are those of docs."""
 
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from tests.examples.training_case import RandomTokens, run_stage
 from tests.oracles.in_float64 import their_losses
+from tests.oracles.peft_models import PeftModel
 from tests.oracles.plain_dropout import factors
-from tests.oracles.transformers_models import THEIR_TYPES, in_their_names, their_model, trained
+from tests.oracles.transformers_models import THEIR_TYPES, renamed, state_of, their_model
 from torch import Tensor, nn
 
 from dynapipe_hpc.architecture.decoder import GptShape
@@ -71,8 +71,7 @@ def drop(names: list[str], values: Tensor) -> Tensor:
 def with_our_masks(model: Any, shape: ModelShape) -> list[list[str]]:
     """Lets their model, in training, take our masks; those of attention are left out."""
     left, by_name = [], places(shape)
-    for path, module in model.named_modules():
-        name = path.removeprefix("base_model.model.")
+    for name, module in model.named_modules():
         if hasattr(module, "relative_attention_num_buckets"):
             module.dropout = 0.0
         elif isinstance(module, nn.Dropout) and name in by_name:
@@ -84,17 +83,27 @@ def with_our_masks(model: Any, shape: ModelShape) -> list[list[str]]:
     return left
 
 
+def gradients_of(module: nn.Module) -> dict[str, Tensor]:
+    return {n: p.grad for n, p in module.named_parameters() if p.grad is not None}
+
+
 @pytest.mark.parametrize(
     "shape", [GPT, T5, GATED, ADAPTED], ids=["gpt", "t5", "gated t5", "t5 with adapters"]
 )
-def test_losses_and_gradients_are_those_of_transformers(shape: ModelShape, tmp_path: Path) -> None:
+def test_losses_and_gradients_are_those_of_transformers(shape: ModelShape) -> None:
     layers = range(shape.n_all_layers)
     make = partial(family_of(shape), shape, layers, first=True, last=True)
     ours = make(seed=SEED, dtype=torch.float64)
     for seed, weight in enumerate(ours.parameters()):
         nn.init.normal_(weight, std=0.5, generator=torch.manual_seed(seed))
 
-    model = their_model(shape, dict(ours.named_parameters()), tmp_path / "weights")
+    weights = {n: p.detach() for n, p in ours.named_parameters()}
+    if shape.lora:
+        adapted = PeftModel(shape, weights)
+        model = adapted.model.base_model.model
+    else:
+        model = their_model(shape)
+        model.load_state_dict(state_of(weights, shape))
     left = with_our_masks(model.train(), shape)
     inputs, targets = (side.tolist() for side in RandomTokens()(SAMPLE)[:2])
     module = THEIR_TYPES[shape.family]
@@ -109,9 +118,11 @@ def test_losses_and_gradients_are_those_of_transformers(shape: ModelShape, tmp_p
     loss = run_stage(ours, None, ours.collate(rows, tokens), Recompute.SELECTIVE)
     torch.autograd.backward(loss)
     assert loss.item() == pytest.approx(expected.item(), rel=1e-10)
-    gradients = {n: p.grad for n, p in ours.named_parameters() if p.grad is not None}
-    found, theirs = in_their_names(shape, gradients, tmp_path / "gradients"), trained(model)
-    assert found.keys() == theirs.keys()
+    found, theirs = gradients_of(ours), gradients_of(model)
+    if shape.lora:
+        theirs = adapted.gradients()
+    else:
+        found = renamed(found, shape)
     for name, gradient in found.items():
-        other, scale = theirs[name].grad, float(gradient.abs().max())
-        torch.testing.assert_close(gradient, other, rtol=1e-10, atol=1e-10 * scale, msg=name)
+        scale = float(theirs[name].abs().max())
+        torch.testing.assert_close(gradient, theirs[name], rtol=1e-10, atol=1e-10 * scale, msg=name)

@@ -159,7 +159,7 @@ ANY_DECODER = (
          "a norm without weights that also runs before the layers",
          "a_type_trains_as_in_a_plain_loop[nanochat]")),
     *of("models/transformers/stage.py", "tests/experiment/profile/test_profile.py",
-        ("own = {key: [value] * n for", "own = {key: lists[key] for",
+        ("one_kind = {key: [value] * n for", "one_kind = {key: lists[key] for",
          "layers of all kinds in every profile", "layers_of_each_kind_have_a_model_of_their_own")),
     *of("models/transformers/model.py", "tests/experiment/profile/test_profile.py",
         ('        and not key.endswith("token_id")\n', "",

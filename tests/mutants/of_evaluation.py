@@ -31,7 +31,7 @@ EVALUATION = (
         ("max(1, n_misfits)", "1", "a sample that cannot run is in the plans all the same",
          "a_sample_is_refused_that_fits_neither_whole_nor_has_two_slices")),
     *of("planner/choose/best_of_search.py", "tests/planner/test_make_plans.py",
-        ("any(sample.is_pair for sample in samples)", "False",
+        ("[Layout.PACKED] if samples[0].is_pair else layouts", "layouts",
          "pairs are evaluated in padded rows")),
     *of("models/batch.py", "tests/training/test_module_stage.py",
         ("sides), sample.sample_id", "sides), NO_SAMPLE", "tokens of no sample are evaluated"),

@@ -33,7 +33,7 @@ namespace dynapipe {
 /// @return        the rows of each stage, which end with ReduceGradients and StepOptimizer if there
 ///                are backward passes.
 ///
-/// Time O(n log n_stages) for a total of n passes on all stages.
+/// Time O(n * n_stages) for a total of n passes on all stages.
 ///
 /// @throws std::invalid_argument  the order has a deadlock.
 ///

@@ -22,8 +22,8 @@ struct FoundPlan {
 ///
 /// A move swaps or relocates micro-batches within a replica or between two replicas, shifts samples
 /// between neighbouring micro-batches, splits a micro-batch, joins two, or changes a recomputation
-/// mode (see PlanMoves). A move that makes a plan worse is accepted
-/// only within a threshold that decreases to zero.
+/// mode (see PlanMoves). A move that makes a plan worse is accepted only within a threshold that
+/// decreases to zero.
 ///
 /// The search runs in rounds. Each starts from the best plan so far and is as long as all earlier
 /// rounds together, whatever the effort. A round that does not fit into the remaining effort is not

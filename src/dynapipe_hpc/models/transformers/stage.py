@@ -113,8 +113,8 @@ class TransformersStage(StageOfFamily):
         kinds = Counter(zip(*lists.values(), strict=True))
         models = []
         for kind, count in kinds.items():
-            own = {key: [value] * n for key, value in zip(lists, kind, strict=True)}
-            alike = shape.model_copy(update={"settings": json.dumps({**values, **own})})
+            one_kind = {key: [value] * n for key, value in zip(lists, kind, strict=True)}
+            alike = shape.model_copy(update={"settings": json.dumps({**values, **one_kind})})
             models.append((alike, count / n))
         return models if len(kinds) > 1 else [(shape, 1.0)]
 

@@ -111,7 +111,7 @@ def search_spaces(
     if len(samples) < cluster.n_replicas:
         raise TooFewMicroBatchesError.from_counts(len(samples), cluster.n_replicas)
     may_slice = slices != "off"
-    layouts = [Layout.PACKED] if any(sample.is_pair for sample in samples) else layouts
+    layouts = [Layout.PACKED] if samples[0].is_pair else layouts  # as all are then
     price = partial(
         price_windows,
         may_bundle=True,
